@@ -1,0 +1,235 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// Label keys that are a property of an offering and not of an instance type.
+const (
+	// ZoneIDLabel is the AWS label with the zone's account-independent id, for instance use1-az1.
+	ZoneIDLabel = "topology.k8s.aws/zone-id"
+	// ReservationIDLabel names the capacity reservation an instance runs in.
+	ReservationIDLabel = "karpenter.k8s.aws/capacity-reservation-id"
+)
+
+// InstanceType is one EC2 instance type as a node of one node class would be.
+type InstanceType struct {
+	Name string
+	// Labels are the labels every node of the type has, apart from those an offering decides (zone, zone id, capacity
+	// type, reservation). A well-known label the type does not have is listed in Absent.
+	Labels map[string]string
+	// Absent are well-known label keys a node of this type never has, for instance the GPU labels of a type without GPUs.
+	Absent []string
+	// Capacity is what the node reports as status.capacity; Allocatable what is left for pods, daemonsets included.
+	Capacity    Resources
+	Allocatable Resources
+	// Offerings are the ways to buy the type.
+	Offerings []Offering
+}
+
+// Offering is one way to buy an instance type.
+type Offering struct {
+	Zone         string
+	ZoneID       string
+	CapacityType string // spot, on-demand or reserved
+	// ReservationID is the capacity reservation, for capacity type reserved only.
+	ReservationID string
+	// Price in US dollars an hour.
+	Price float64
+}
+
+// OfferingKey is the offering's identity for one instance type: what EC2 can be out of.
+type OfferingKey struct {
+	InstanceType string
+	Zone         string
+	CapacityType string
+}
+
+// CatalogOffering is an offering together with its type, as a [Catalog] lists it.
+type CatalogOffering struct {
+	Type *InstanceType
+	Offering
+}
+
+// Key returns what identifies the offering when EC2 reports a shortage.
+func (o CatalogOffering) Key() OfferingKey {
+	return OfferingKey{InstanceType: o.Type.Name, Zone: o.Zone, CapacityType: o.CapacityType}
+}
+
+// Catalog is everything that can be bought for one node class, indexed so that
+// "which offerings satisfy these requirements" is a few bit operations. It is
+// immutable and safe for concurrent use; shortages are sets beside it.
+type Catalog struct {
+	// Types are sorted by name.
+	Types []*InstanceType
+	// Offerings are sorted by price, then type, zone and capacity type.
+	Offerings []CatalogOffering
+
+	typeIndex map[string]int
+	ofType    []int // offering → index of its type in Types
+	index     map[string]keyIndex
+}
+
+// keyIndex maps each value of one label key to the offerings that have it.
+type keyIndex struct {
+	values map[string]Set
+	absent Set // offerings whose nodes lack the label
+}
+
+// NewCatalog indexes the given types. Types without offerings are dropped.
+func NewCatalog(types []*InstanceType) *Catalog {
+	c := &Catalog{typeIndex: make(map[string]int, len(types)), index: map[string]keyIndex{}}
+	for _, t := range types {
+		if len(t.Offerings) > 0 {
+			c.Types = append(c.Types, t)
+		}
+	}
+	slices.SortFunc(c.Types, func(a, b *InstanceType) int { return strings.Compare(a.Name, b.Name) })
+	for i, t := range c.Types {
+		c.typeIndex[t.Name] = i
+		for _, o := range t.Offerings {
+			c.Offerings = append(c.Offerings, CatalogOffering{Type: t, Offering: o})
+		}
+	}
+	slices.SortFunc(c.Offerings, func(a, b CatalogOffering) int {
+		return cmp.Or(cmp.Compare(a.Price, b.Price), strings.Compare(a.Type.Name, b.Type.Name), strings.Compare(a.Zone, b.Zone),
+			strings.Compare(a.CapacityType, b.CapacityType), strings.Compare(a.ReservationID, b.ReservationID))
+	})
+	c.ofType = make([]int, len(c.Offerings))
+	for i, o := range c.Offerings {
+		c.ofType[i] = c.typeIndex[o.Type.Name]
+		for k, v := range o.Type.Labels {
+			c.put(k, v, i)
+		}
+		c.put(corev1.LabelTopologyZone, o.Zone, i)
+		c.put(karpv1.CapacityTypeLabelKey, o.CapacityType, i)
+		if o.ZoneID != "" {
+			c.put(ZoneIDLabel, o.ZoneID, i)
+		}
+		if o.ReservationID != "" {
+			c.put(ReservationIDLabel, o.ReservationID, i)
+		}
+		for _, k := range o.Type.Absent {
+			c.key(k)
+		}
+	}
+	c.key(ReservationIDLabel)
+	for k, ki := range c.index {
+		present := NewSet(len(c.Offerings))
+		for _, s := range ki.values {
+			present = present.Or(s)
+		}
+		ki.absent = FullSet(len(c.Offerings)).AndNot(present)
+		c.index[k] = ki
+	}
+	return c
+}
+
+func (c *Catalog) key(k string) keyIndex {
+	ki, ok := c.index[k]
+	if !ok {
+		ki = keyIndex{values: map[string]Set{}}
+		c.index[k] = ki
+	}
+	return ki
+}
+
+func (c *Catalog) put(key, value string, i int) {
+	ki := c.key(key)
+	s, ok := ki.values[value]
+	if !ok {
+		s = NewSet(len(c.Offerings))
+		ki.values[value] = s
+	}
+	s.Add(i)
+}
+
+// Defines reports whether the key is a label the bought instance decides. All
+// other keys are decided by the pool.
+func (c *Catalog) Defines(key string) bool {
+	_, ok := c.index[CanonicalKey(key)]
+	return ok
+}
+
+// Match returns the offerings whose nodes satisfy all requirements on keys the
+// catalogue defines; requirements on other keys are not looked at.
+func (c *Catalog) Match(reqs Requirements) Set {
+	out := FullSet(len(c.Offerings))
+	for key, r := range reqs {
+		if ki, ok := c.index[key]; ok {
+			out = out.And(ki.match(r, len(c.Offerings)))
+		}
+	}
+	return out
+}
+
+func (ki keyIndex) match(r Requirement, n int) Set {
+	out := NewSet(n)
+	if r.Finite() {
+		for _, v := range r.Values() {
+			if s, ok := ki.values[v]; ok {
+				out = out.Or(s)
+			}
+		}
+	} else {
+		for v, s := range ki.values {
+			if r.Has(v) {
+				out = out.Or(s)
+			}
+		}
+	}
+	if absentOK(r) {
+		out = out.Or(ki.absent)
+	}
+	return out
+}
+
+// Values returns the distinct values of a label key over the given offerings, sorted.
+func (c *Catalog) Values(key string, in Set) []string {
+	var out []string
+	for v, s := range c.index[CanonicalKey(key)].values {
+		if s.Intersects(in) {
+			out = append(out, v)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// WithValue returns the offerings whose nodes have the label value.
+func (c *Catalog) WithValue(key, value string) Set {
+	if s, ok := c.index[CanonicalKey(key)].values[value]; ok {
+		return s
+	}
+	return NewSet(len(c.Offerings))
+}
+
+// TypeOf returns the index in Types of offering i's type.
+func (c *Catalog) TypeOf(i int) int { return c.ofType[i] }
+
+// Type returns the instance type by name, nil if it is not sold.
+func (c *Catalog) Type(name string) *InstanceType {
+	if i, ok := c.typeIndex[name]; ok {
+		return c.Types[i]
+	}
+	return nil
+}
+
+// Without returns the set of offerings whose key drop reports true for, taken out of all offerings.
+func (c *Catalog) Without(drop func(OfferingKey) bool) Set {
+	s := FullSet(len(c.Offerings))
+	for i, o := range c.Offerings {
+		if drop(o.Key()) {
+			s.Remove(i)
+		}
+	}
+	return s
+}
