@@ -94,22 +94,24 @@ func (b builder) ensureCached(ctx context.Context, want []tool) (string, error) 
 		return "", err
 	}
 	dir := filepath.Join(p.root, "bin", "k8s", p.versions[kubeModule])
-	current := func(t tool) (bool, error) {
-		path := filepath.Join(dir, t.name)
-		if ok, err := isFile(path); !ok || err != nil {
-			return false, err
-		}
-		info, err := buildinfo.ReadFile(path)
-		if err != nil {
-			return false, nil //nolint:nilerr // not a Go binary of ours: build it
-		}
-		return info.Path == t.pkg && info.Main.Version == p.versions[t.module], nil
-	}
+	current := func(t tool) (bool, error) { return isCurrent(filepath.Join(dir, t.name), t, p.versions[t.module]) }
 	missing, err := filter(want, current)
 	if err != nil || len(missing) == 0 {
 		return dir, err
 	}
 	return dir, b.build(ctx, p, dir, want, current)
+}
+
+// isCurrent tells whether path was built from the tool's package at this version.
+func isCurrent(path string, t tool, version string) (bool, error) {
+	if ok, err := isFile(path); !ok || err != nil {
+		return false, err
+	}
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return false, nil //nolint:nilerr // not a Go binary, so not ours: build it
+	}
+	return info.Path == t.pkg && info.Main.Version == version, nil
 }
 
 // build builds, under the folder's lock, what is not present in it.

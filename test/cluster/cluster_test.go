@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-sh/slipway/test/cluster"
 )
@@ -171,6 +172,23 @@ func TestAnonymousSeesHealthOnly(t *testing.T) {
 	}
 	if _, err := client.Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
 		t.Errorf("anonymous /version: %v, want unauthorized", err)
+	}
+}
+
+// TestKubeconfig uses the file as kubectl would.
+func TestKubeconfig(t *testing.T) {
+	c := shared.Get(t)
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clientFor(t, config).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{config.Host, c.Kubeconfig(), "kube-controller-manager("} {
+		if !strings.Contains(c.String(), want) {
+			t.Errorf("summary lacks %q:\n%s", want, c)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func (b builder) compile(ctx context.Context, p pins, dir string, t tool) error 
 	version := p.versions[t.module]
 	note := ""
 	if t.module == kubeModule {
-		note = " (first time only: compiling Kubernetes takes 10 to 20 minutes on 2 cores)"
+		note = " (first time only: compiling Kubernetes takes 10 to 20 minutes on 2 cores unless it is in Go's cache)"
 	}
 	b.progress(fmt.Sprintf("building %s %s%s", t.name, version, note))
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -341,10 +342,9 @@ func TestJoinRefusals(t *testing.T) {
 		change func(*cluster.Machine)
 		want   string
 	}{
-		"reserved label":  {func(m *cluster.Machine) { m.Labels = map[string]string{"kubernetes.io/role": "x"} }, `label "kubernetes.io/role" may not be set by a kubelet`},
-		"malformed label": {func(m *cluster.Machine) { m.Labels = map[string]string{"team": "not valid"} }, "metadata.labels"},
-		"malformed taint": {func(m *cluster.Machine) { m.Taints = []corev1.Taint{{Key: "x", Effect: "Never"}} }, "taints"},
-		// Only the Node authorizer and NodeRestriction know that this is not a kubelet's business.
+		"reserved label":   {func(m *cluster.Machine) { m.Labels = map[string]string{"kubernetes.io/role": "x"} }, `label "kubernetes.io/role" may not be set by a kubelet`},
+		"malformed label":  {func(m *cluster.Machine) { m.Labels = map[string]string{"team": "not valid"} }, "metadata.labels"},
+		"malformed taint":  {func(m *cluster.Machine) { m.Taints = []corev1.Taint{{Key: "x", Effect: "Never"}} }, "taints"},
 		"restricted label": {func(m *cluster.Machine) { m.Labels = map[string]string{"node-restriction.kubernetes.io/x": "y"} }, "may not be set"},
 		"no name":          {func(m *cluster.Machine) { m.NodeName = "" }, "joining node"},
 	}
@@ -361,6 +361,89 @@ func TestJoinRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWritesAreJudgedAsANodes looks at who the fake kubelet is for the API server.
+func TestWritesAreJudgedAsANodes(t *testing.T) {
+	c := shared.Get(t)
+	client := clientFor(t, cluster.NodeIdentity(c.Config()))
+	ctx := cluster.AsNode(t.Context(), "mine")
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := review.Status.UserInfo; got.Username != "system:node:mine" || !slices.Contains(got.Groups, "system:nodes") {
+		t.Errorf("user is %q in %v, want system:node:mine in system:nodes", got.Username, got.Groups)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("creating another node: %v, want forbidden", err)
+	}
+	node.Name, node.Labels = "mine", map[string]string{"node-restriction.kubernetes.io/x": "y"}
+	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("creating its node with a restricted label: %v, want forbidden", err)
+	}
+}
+
+func TestRejoiningTakesOver(t *testing.T) {
+	c := shared.Get(t)
+	ns, client := namespace(t, c), clientFor(t, c.Config())
+	first := cluster.StartKubelet(t, c, cluster.KubeletOptions{LeaseInterval: 300 * time.Millisecond})
+	m := machineNamed("again")
+	join(t, first, client, m)
+	awaitReady(t, client, "again")
+	bind(t, client, ns, "again", podNamed("old", "3"))
+	started := awaitPod(t, client, ns, "old", "Running").Status.StartTime
+	first.Stop()
+
+	second := cluster.StartKubelet(t, c, cluster.KubeletOptions{LeaseInterval: 300 * time.Millisecond})
+	m.Labels = map[string]string{"team": "green"}
+	join(t, second, client, m)
+	awaitReady(t, client, "again")
+	bind(t, client, ns, "again", podNamed("new", "2"))
+	awaitPod(t, client, ns, "new", "Failed OutOfcpu") // the old pod still holds its 3 of 4
+	if got := awaitPod(t, client, ns, "old", "Running").Status.StartTime; !got.Equal(started) {
+		t.Errorf("pod that ran through was started anew: %v, want %v", got, started)
+	}
+	node, err := client.CoreV1().Nodes().Get(t.Context(), "again", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node.Labels["team"] != "green" {
+		t.Errorf("label is %q, want the new user data's", node.Labels["team"])
+	}
+}
+
+func TestKwok(t *testing.T) {
+	c := cluster.Start(t, cluster.Options{Kubelet: cluster.Kwok, TempDir: t.TempDir()})
+	client := clientFor(t, c.Config())
+	for name, annotations := range map[string]map[string]string{
+		"played": {cluster.KwokAnnotation: cluster.KwokAnnotationValue}, "left-alone": nil,
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitReady(t, client, "played")
+	bind(t, client, "default", "played", podNamed("soak", "100m"))
+	awaitPod(t, client, "default", "soak", "Running")
+	node, err := client.CoreV1().Nodes().Get(t.Context(), "left-alone", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(node.Status.Conditions) != 0 {
+		t.Errorf("node without the annotation has conditions %v, want none", node.Status.Conditions)
+	}
+	if err := client.CoreV1().Pods("default").Delete(t.Context(), "soak", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "deleted pod to go", func(ctx context.Context) string {
+		if _, err := client.CoreV1().Pods("default").Get(ctx, "soak", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
 }
 
 // TestBurst is 100 nodes and 1,000 pods, bound by hand.
