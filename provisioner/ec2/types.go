@@ -60,6 +60,15 @@ type Template struct {
 	Monitoring      bool
 	PublicIP        *bool
 	Tags            map[string]string // of the launch template itself, and of network interfaces made from it
+	// Spot templates also tag the spot request EC2 makes, which Karpenter's published IAM policy insists on; a template
+	// that does so cannot launch on-demand instances.
+	Spot bool
+	// NetworkInterfaces, if any, replace the single default interface.
+	NetworkInterfaces []NetworkInterface
+	// IPPrefixes are the IPv4 prefixes of the primary interface.
+	IPPrefixes           int32
+	ConnectionTracking   *ConnectionTracking
+	NestedVirtualization string // enabled, disabled, or empty to leave it to EC2
 }
 
 // BlockDevice is one block device mapping. Size in GiB, throughput in MiB/s; zero values are left to EC2.
@@ -73,6 +82,22 @@ type BlockDevice struct {
 	KMSKeyID            string
 	SnapshotID          string
 	DeleteOnTermination *bool
+	// InitializationRate is how fast blocks are fetched from the snapshot, MiB/s; 0 leaves it to EC2.
+	InitializationRate int32
+}
+
+// NetworkInterface is one network interface besides or instead of the default one.
+type NetworkInterface struct {
+	Card    int32
+	Device  int32
+	EFAOnly bool
+}
+
+// ConnectionTracking are idle timeouts of tracked connections, in seconds; zero values are left to EC2.
+type ConnectionTracking struct {
+	TCPEstablished int32
+	UDPStream      int32
+	UDP            int32
 }
 
 // MetadataOptions are the instance metadata service settings, in EC2's own words.

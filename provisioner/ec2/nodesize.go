@@ -1,0 +1,131 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ec2
+
+import (
+	"math"
+	"slices"
+
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// sizing holds the settings of the installation that sizes depend on.
+type sizing struct {
+	vmOverhead   float64
+	reservedENIs int64
+}
+
+// defaultMaxPods is kubelet's own default.
+const defaultMaxPods = 110
+
+// capacityOf is what a node of the class reports as status.capacity. It errs on the small side: a node that turns out
+// larger than planned is harmless.
+func (z sizing) capacityOf(t *typeFacts, s *nodeShape) capacity.Resources {
+	r := capacity.Resources{
+		CPU:       t.vcpus * 1000,
+		Memory:    z.memory(t),
+		Ephemeral: s.volume,
+		Pods:      z.pods(t, s),
+		Extended:  t.extended,
+	}
+	if s.raid0 && t.storeGB > 0 {
+		r.Ephemeral = t.storeGB * 1e9
+	}
+	// A node has the EFA devices it is launched with, which are those the class lists.
+	if n := s.efaOnly(func(v1.NetworkInterface) bool { return true }); n > 0 {
+		r.Extended = append(slices.Clone(r.Extended), capacity.Quantity{Name: v1.ResourceEFA, Value: n})
+		slices.SortFunc(r.Extended, byResource)
+	}
+	return r
+}
+
+// memory is what is left of the advertised memory after what the hypervisor and kernel keep; Graviton keeps a further
+// 64 MiB for its contiguous memory allocator.
+func (z sizing) memory(t *typeFacts) int64 {
+	m := t.memory
+	if t.arch == karpv1.ArchitectureArm64 {
+		m -= 64 * mib
+	}
+	return m - int64(math.Ceil(float64(m)*z.vmOverhead/mib))*mib
+}
+
+func (z sizing) pods(t *typeFacts, s *nodeShape) int64 {
+	n := int64(defaultMaxPods)
+	if s.maxPods != nil {
+		n = int64(*s.maxPods)
+	} else if len(t.cards) > 0 {
+		n = eniPods(t, s, z.reservedENIs)
+	}
+	if s.podsPerCore > 0 && s.family.podsPerCore {
+		n = min(n, s.podsPerCore*t.vcpus)
+	}
+	return n
+}
+
+// eniPods is the number of pods the VPC CNI has addresses for: every interface of the default network card but the
+// reserved and the EFA-only ones gives its secondary addresses, and two pods use the host's network
+// (awslabs/amazon-eks-ami, eni-max-pods.txt).
+func eniPods(t *typeFacts, s *nodeShape, reserved int64) int64 {
+	if len(t.cards) == 0 {
+		return 0
+	}
+	efa := s.efaOnly(func(n v1.NetworkInterface) bool { return n.NetworkCardIndex == 0 })
+	usable := t.cards[t.primary].interfaces - reserved - efa
+	if usable <= 0 {
+		return 0
+	}
+	return usable*(t.ipv4-1) + 2
+}
+
+func (s *nodeShape) efaOnly(which func(v1.NetworkInterface) bool) int64 {
+	n := int64(0)
+	for _, i := range s.interfaces {
+		if i.InterfaceType == v1.InterfaceTypeEFAOnly && which(i) {
+			n++
+		}
+	}
+	return n
+}
+
+// overheadOf is what the kubelet keeps from pods: kube-reserved as the images compute it unless the class says
+// otherwise, system-reserved, and the hard eviction thresholds.
+func overheadOf(t *typeFacts, s *nodeShape, total capacity.Resources) capacity.Resources {
+	pods := total.Pods
+	if s.family.reserveByENI {
+		pods = eniPods(t, s, 0)
+	}
+	kube := reserved{
+		corev1.ResourceCPU:              reservedCPU(total.CPU),
+		corev1.ResourceMemory:           (11*pods + 255) * mib,
+		corev1.ResourceEphemeralStorage: 1 << 30,
+	}
+	for k, v := range s.kube {
+		kube[k] = v
+	}
+	sum := func(name corev1.ResourceName) int64 { return kube[name] + s.system[name] }
+	return capacity.Resources{
+		CPU:       sum(corev1.ResourceCPU),
+		Memory:    sum(corev1.ResourceMemory) + s.evictMemory.of(total.Memory),
+		Ephemeral: sum(corev1.ResourceEphemeralStorage) + s.evictDisk.of(total.Ephemeral),
+	}
+}
+
+// reservedCPU keeps 6 % of the first core, 1 % of the second, 0.5 % of the next two and 0.25 % of all others, each
+// truncated to millicores (amazon-eks-ami, bootstrap.sh).
+func reservedCPU(milli int64) int64 {
+	out := int64(0)
+	for _, step := range [...]struct {
+		from, to int64
+		share    float64
+	}{{0, 1000, 0.06}, {1000, 2000, 0.01}, {2000, 4000, 0.005}, {4000, math.MaxInt32, 0.0025}} {
+		if milli > step.from {
+			out += int64(float64(min(milli, step.to)-step.from) * step.share)
+		}
+	}
+	return out
+}

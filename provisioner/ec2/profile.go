@@ -1,0 +1,149 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ec2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// EnsureInstanceProfile returns the name of an instance profile that holds the
+// class's role, making it if need be. A profile made earlier for the same class
+// and role, by Slipway or Karpenter, is used again, and whatever part of a
+// profile an earlier call left out is added, so a call can be repeated at any point.
+// For a class that names its own instance profile it returns that name without a call.
+func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeClass) (string, error) {
+	if class.Spec.InstanceProfile != nil {
+		return *class.Spec.InstanceProfile, nil
+	}
+	if class.Spec.Role == "" {
+		return "", invalid("spec: one of role and instanceProfile must be set")
+	}
+	role := roleName(class.Spec.Role)
+	profiles, err := c.profilesOf(ctx, class)
+	if err != nil {
+		return "", err
+	}
+	name := c.profileName(class, role)
+	for _, p := range profiles {
+		have := profileRole(p)
+		switch {
+		case have == role:
+			return aws.ToString(p.InstanceProfileName), nil
+		case aws.ToString(p.InstanceProfileName) == name && have == "":
+			return name, c.addRole(ctx, name, role)
+		}
+	}
+	_, err = c.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{
+		InstanceProfileName: aws.String(name),
+		Path:                aws.String(c.profilePath(class)),
+		Tags:                iamTags(class.InstanceProfileTags(c.opts.ClusterName, c.opts.Region)),
+	})
+	if err = wrap(err, "creating instance profile %q", name); err != nil && codeOf(err) != codeEntityExists {
+		return "", err
+	}
+	return name, c.addRole(ctx, name, role)
+}
+
+func (c *Client) addRole(ctx context.Context, name, role string) error {
+	_, err := c.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{
+		InstanceProfileName: aws.String(name), RoleName: aws.String(role),
+	})
+	err = wrap(err, "adding role %q to instance profile %q", role, name)
+	if codeOf(err) == "LimitExceeded" { // a profile holds one role, and this one's is ours: another call added it first
+		return nil
+	}
+	return err
+}
+
+// DeleteInstanceProfiles deletes every instance profile made for the class. Profiles that are gone already are no error.
+func (c *Client) DeleteInstanceProfiles(ctx context.Context, class *v1.EC2NodeClass) error {
+	profiles, err := c.profilesOf(ctx, class)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range profiles {
+		errs = append(errs, c.deleteProfile(ctx, p))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) deleteProfile(ctx context.Context, p iamtypes.InstanceProfile) error {
+	for _, r := range p.Roles {
+		_, err := c.iam.RemoveRoleFromInstanceProfile(ctx, &iam.RemoveRoleFromInstanceProfileInput{
+			InstanceProfileName: p.InstanceProfileName, RoleName: r.RoleName,
+		})
+		if err = ignoreNotFound(wrap(err, "removing the role from instance profile %q", aws.ToString(p.InstanceProfileName))); err != nil {
+			return err
+		}
+	}
+	_, err := c.iam.DeleteInstanceProfile(ctx, &iam.DeleteInstanceProfileInput{InstanceProfileName: p.InstanceProfileName})
+	return ignoreNotFound(wrap(err, "deleting instance profile %q", aws.ToString(p.InstanceProfileName)))
+}
+
+// profilesOf lists the profiles made for the class, which its path tells.
+func (c *Client) profilesOf(ctx context.Context, class *v1.EC2NodeClass) ([]iamtypes.InstanceProfile, error) {
+	var out []iamtypes.InstanceProfile
+	pages := iam.NewListInstanceProfilesPaginator(c.iam, &iam.ListInstanceProfilesInput{PathPrefix: aws.String(c.profilePath(class))})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, wrap(err, "listing instance profiles")
+		}
+		out = append(out, page.InstanceProfiles...)
+	}
+	return out, nil
+}
+
+// profilePath is Karpenter's: its IAM policy and its own collection of unused profiles are built on it.
+func (c *Client) profilePath(class *v1.EC2NodeClass) string {
+	return fmt.Sprintf("/karpenter/%s/%s/%s/", c.opts.Region, c.opts.ClusterName, class.UID)
+}
+
+// profileName has Karpenter's form, the cluster's name and a number, but is the same each time for the same class and role.
+func (c *Client) profileName(class *v1.EC2NodeClass, role string) string {
+	h := fnv.New64a()
+	for _, s := range []string{c.opts.Region, class.Name, string(class.UID), role} {
+		_, _ = h.Write([]byte(s + "\x00")) // a hash never fails to take bytes
+	}
+	return fmt.Sprintf("%s_%d", c.opts.ClusterName, h.Sum64())
+}
+
+// roleName drops the path of a role, which instance profiles do not take.
+func roleName(role string) string { return role[strings.LastIndex(role, "/")+1:] }
+
+func profileRole(p iamtypes.InstanceProfile) string {
+	if len(p.Roles) == 0 {
+		return ""
+	}
+	return aws.ToString(p.Roles[0].RoleName)
+}
+
+func iamTags(tags map[string]string) []iamtypes.Tag {
+	out := make([]iamtypes.Tag, 0, len(tags))
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		out = append(out, iamtypes.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return out
+}
+
+func ignoreNotFound(err error) error {
+	if capacity.KindOf(err) == capacity.NotFound {
+		return nil
+	}
+	return err
+}
