@@ -1,0 +1,33 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ec2emu is an AWS account on a loopback port: EC2, SSM, EKS, IAM, STS
+// and Pricing on their real wire protocols, so that stock SDK clients work
+// against it by endpoint alone.
+//
+// About 1,370 real instance types with their zones and prices are for sale.
+// Launched instances boot after a delay drawn from a table of measured boot
+// times, read their own user data, and join a Kubelet as the Node it asks for;
+// with bad user data they never do, and say why on their console. Stock-outs,
+// errors, throttling, lost answers and latency can be turned on at run time, and
+// everything that happened can be read. All draws follow from a seed: the same
+// requests in the same order get the same answers.
+//
+//	emu, err := ec2emu.Start(ctx, ec2emu.Options{Seed: 1, ClusterName: "demo", BootScale: 0.05})
+//	defer emu.Close()
+//	emu.SetKubelet(kubelet)                         // machines register their Nodes there
+//	emu.SetStock(ec2emu.Pool{CapacityType: "spot"}, 0) // no spot capacity anywhere
+//	emu.Inject(ec2emu.Fault{Action: "CreateFleet", Code: "RequestLimitExceeded", Count: 3})
+//	client := ec2.NewFromConfig(emu.AWSConfig())
+//	...
+//	for event := range emu.Subscribe(ctx) { ... }   // Launched, Running, Joined, …
+//
+// A process that takes its configuration from the environment needs only
+// AWS_ENDPOINT_URL=emu.URL(), a region and any credentials.
+//
+// What it never does: check signatures or permissions, keep anything on disk,
+// talk to anyone but its clients and its Kubelet. Actions and parameters that
+// are not emulated are refused with AWS's own errors, never ignored. One VPC,
+// IPv4 only, one version a launch template; no reservations, placement groups,
+// interruption or queues yet. Import level 6 (test).
+package ec2emu
