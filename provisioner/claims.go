@@ -1,0 +1,171 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/launch"
+	"github.com/slipway-sh/slipway/provisioner/plan"
+)
+
+// Annotations Slipway writes on the NodeClaims of its plans.
+const (
+	// PodsAnnotation lists the pods (namespace/name, comma separated) the claim was bought for. It is how a plan survives a restart.
+	PodsAnnotation = "slipway.sh/pods"
+	// OfferedAnnotation is when the first of those pods failed to schedule, PlannedAnnotation when the plan was made (RFC 3339
+	// with nanoseconds). Together with the claim's conditions they are the time line of a launch.
+	OfferedAnnotation = "slipway.sh/offered-at"
+	PlannedAnnotation = "slipway.sh/planned-at"
+	// PriceAnnotation is the cheapest acceptable offering's price in US dollars an hour, as planned.
+	PriceAnnotation = "slipway.sh/planned-price"
+)
+
+// draft is a NodeClaim to be written, with the pods it is for.
+type draft struct {
+	claim *karpv1.NodeClaim
+	pods  []*corev1.Pod
+}
+
+// drafts turns launches into claims. Equal launches get one launch group, so that they share one CreateFleet call.
+func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods map[types.UID]*corev1.Pod, offered map[types.UID]time.Time, now time.Time) ([]draft, error) {
+	groups := groupLaunches(launches)
+	out := make([]draft, 0, len(launches))
+	for i, l := range launches {
+		np := &karpv1.NodePool{}
+		if err := p.Kube.Get(ctx, types.NamespacedName{Name: l.Pool.Name}, np); err != nil {
+			return nil, fmt.Errorf("reading NodePool %q of a plan: %w", l.Pool.Name, err)
+		}
+		d := draft{claim: nodeClaim(np, l)}
+		first := now
+		for _, q := range l.Pods {
+			pod := pods[q.UID]
+			d.pods = append(d.pods, pod)
+			if t := offered[q.UID]; t.Before(first) {
+				first = t
+			}
+		}
+		a := d.claim.Annotations
+		a[PodsAnnotation] = joinPods(d.pods)
+		a[OfferedAnnotation] = first.UTC().Format(time.RFC3339Nano)
+		a[PlannedAnnotation] = now.UTC().Format(time.RFC3339Nano)
+		a[PriceAnnotation] = fmt.Sprintf("%.5f", l.Price())
+		if groups[i] != "" {
+			a[launch.LaunchGroupAnnotation] = groups[i]
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// groupLaunches gives launches that differ in nothing but their pods a common id; a launch without a twin gets none.
+func groupLaunches(launches []plan.Launch) []string {
+	keys := make([]string, len(launches))
+	count := map[string]int{}
+	for i, l := range launches {
+		keys[i] = l.Pool.Name + "|" + fullString(l.Requirements) + "|" + l.Requests.String()
+		count[keys[i]]++
+	}
+	ids := map[string]string{}
+	out := make([]string, len(launches))
+	for i, k := range keys {
+		if count[k] < 2 {
+			continue
+		}
+		if ids[k] == "" {
+			ids[k] = string(uuid.NewUUID())
+		}
+		out[i] = ids[k]
+	}
+	return out
+}
+
+// fullString prints requirements without shortening value lists.
+func fullString(r capacity.Requirements) string {
+	var b strings.Builder
+	for _, k := range r.Keys() {
+		for _, s := range r[k].Selectors() {
+			fmt.Fprintf(&b, "%s %s %v;", s.Key, s.Operator, s.Values)
+		}
+	}
+	return b.String()
+}
+
+// nodeClaim is the claim for a launch, as Karpenter would write it: the pool's template with the launch's requirements. The
+// node class's hash is added by the launch, which knows the class the instance really came from.
+func nodeClaim(np *karpv1.NodePool, l plan.Launch) *karpv1.NodeClaim {
+	t := np.Spec.Template
+	c := &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        fmt.Sprintf("%s-%s", np.Name, rand.String(5)),
+			Labels:      map[string]string{},
+			Annotations: map[string]string{},
+			Finalizers:  []string{karpv1.TerminationFinalizer},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: np.Name, UID: np.UID, BlockOwnerDeletion: new(true),
+			}},
+		},
+		Spec: karpv1.NodeClaimSpec{
+			Taints:                 t.Spec.Taints,
+			StartupTaints:          t.Spec.StartupTaints,
+			NodeClassRef:           t.Spec.NodeClassRef,
+			TerminationGracePeriod: t.Spec.TerminationGracePeriod,
+			ExpireAfter:            t.Spec.ExpireAfter,
+			Resources:              karpv1.ResourceRequirements{Requests: l.Requests.List()},
+		},
+	}
+	maps.Copy(c.Annotations, t.Annotations)
+	c.Annotations[karpv1.NodePoolHashAnnotationKey] = np.Hash()
+	c.Annotations[karpv1.NodePoolHashVersionAnnotationKey] = karpv1.NodePoolHashVersion
+	maps.Copy(c.Labels, t.Labels)
+	c.Labels[karpv1.NodePoolLabelKey] = np.Name
+	c.Labels[karpv1.NodeClassLabelKey(t.Spec.NodeClassRef.GroupKind())] = t.Spec.NodeClassRef.Name
+	for _, key := range l.Requirements.Keys() {
+		r := l.Requirements[key]
+		if vs := r.Values(); r.Finite() && len(vs) == 1 && l.Pool.Catalog != nil && !l.Pool.Catalog.Defines(key) {
+			c.Labels[key] = vs[0] // a custom label whose value the pods chose
+		}
+		for _, s := range r.Selectors() {
+			q := karpv1.NodeSelectorRequirementWithMinValues{Key: s.Key, Operator: s.Operator, Values: s.Values}
+			if r.MinValues > 0 {
+				q.MinValues = new(r.MinValues)
+			}
+			c.Spec.Requirements = append(c.Spec.Requirements, q)
+		}
+	}
+	return c
+}
+
+func joinPods(pods []*corev1.Pod) string {
+	names := make([]string, len(pods))
+	for i, p := range pods {
+		names[i] = p.Namespace + "/" + p.Name
+	}
+	return strings.Join(names, ",")
+}
+
+// splitPods reads a PodsAnnotation.
+func splitPods(s string) []types.NamespacedName {
+	var out []types.NamespacedName
+	for item := range strings.SplitSeq(s, ",") {
+		if ns, name, ok := strings.Cut(item, "/"); ok {
+			out = append(out, types.NamespacedName{Namespace: ns, Name: name})
+		}
+	}
+	return slices.Clip(out)
+}

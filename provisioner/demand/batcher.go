@@ -1,0 +1,149 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// Options bound how long a batch stays open. All have to be positive.
+type Options struct {
+	// Debounce is how long after the queue has drained a batch waits for another pod.
+	Debounce time.Duration
+	// MaxAge closes a batch that long after its first pod, drained or not.
+	MaxAge time.Duration
+	// MaxSize closes a batch that has that many pods.
+	MaxSize int
+}
+
+// Batcher collects pods. Add and Drained are called by the scheduling loop and take no more than a short lock; Next is
+// called by one consumer.
+type Batcher struct {
+	clock clock.Clock
+	opts  Options
+
+	mu      sync.Mutex
+	pods    map[types.UID]int // index in order
+	order   []*corev1.Pod     // nil where a pod was removed
+	first   time.Time         // when the batch began
+	last    time.Time         // when the last pod came
+	drained bool              // the queue has been empty since the last pod came
+	changed chan struct{}     // holds a token when something changed
+}
+
+// New returns an empty batcher.
+func New(c clock.Clock, o Options) *Batcher {
+	return &Batcher{clock: c, opts: o, pods: map[types.UID]int{}, changed: make(chan struct{}, 1)}
+}
+
+// Add puts a pod that just failed to schedule into the open batch. The queue counts as busy until Drained is called.
+func (b *Batcher) Add(pod *corev1.Pod) { b.add(false, pod) }
+
+// Requeue puts pods back that wait for no scheduling cycle (their claim died, their pool changed).
+func (b *Batcher) Requeue(pods ...*corev1.Pod) { b.add(true, pods...) }
+
+func (b *Batcher) add(drained bool, pods ...*corev1.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	for _, p := range pods {
+		if i, ok := b.pods[p.UID]; ok {
+			b.order[i] = p
+			continue
+		}
+		if len(b.pods) == 0 {
+			b.first, b.drained = now, drained
+		}
+		b.pods[p.UID] = len(b.order)
+		b.order = append(b.order, p)
+		b.last = now
+		b.drained = b.drained && drained
+	}
+	b.signal()
+}
+
+// Drained tells that the scheduler has nothing left to try right now.
+func (b *Batcher) Drained() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pods) > 0 && !b.drained {
+		b.drained = true
+		b.signal()
+	}
+}
+
+// Remove takes a pod out of the open batch: it is gone or has found a place.
+func (b *Batcher) Remove(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i, ok := b.pods[uid]; ok {
+		b.order[i] = nil
+		delete(b.pods, uid)
+	}
+}
+
+func (b *Batcher) signal() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Next waits for a batch to close and returns its pods in the order they came, never none. The error is ctx's.
+func (b *Batcher) Next(ctx context.Context) ([]*corev1.Pod, error) {
+	for {
+		pods, wait := b.take()
+		if len(pods) > 0 {
+			return pods, nil
+		}
+		var timeout <-chan time.Time
+		var timer clock.Timer
+		if wait > 0 {
+			timer = b.clock.NewTimer(wait)
+			timeout = timer.C()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-b.changed:
+		case <-timeout:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// take returns the batch if it is closed, else how long until it closes by itself (0 for an empty batch).
+func (b *Batcher) take() ([]*corev1.Pod, time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.pods) == 0 {
+		b.order = nil
+		return nil, 0
+	}
+	now := b.clock.Now()
+	wait := b.first.Add(b.opts.MaxAge).Sub(now)
+	if b.drained {
+		wait = min(wait, b.last.Add(b.opts.Debounce).Sub(now))
+	}
+	if wait > 0 && len(b.pods) < b.opts.MaxSize {
+		return nil, wait
+	}
+	out := make([]*corev1.Pod, 0, len(b.pods))
+	for _, p := range b.order {
+		if p != nil {
+			out = append(out, p)
+		}
+	}
+	clear(b.pods)
+	b.order = nil
+	return out, 0
+}

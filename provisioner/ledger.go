@@ -1,0 +1,277 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// state is where a pod stands on its way to a node.
+type state int
+
+const (
+	// waiting: in the open batch, or being planned.
+	waiting state = iota
+	// planned: a claim was bought for it.
+	planned
+	// unplaced: no node could hold it; tried again when something changes.
+	unplaced
+)
+
+// entry is what is known about one pod.
+type entry struct {
+	pod     *corev1.Pod
+	state   state
+	offered time.Time // when it first failed to schedule
+	claim   string    // planned: the claim bought for it
+	node    string    // planned: the claim's node name, "" until known
+	usable  time.Time // planned: when the node became usable
+	retryAt time.Time // unplaced
+	backoff time.Duration
+	told    string // the last reason an event was written for
+}
+
+// How long an unplaced pod waits before it is planned again without any change that could matter; doubles each time.
+const (
+	firstRetry = 10 * time.Second
+	lastRetry  = 5 * time.Minute
+	// bindGrace is how long a pod whose node is usable may fail to bind to it (topology rules that need another pod
+	// first, a foreign pod that is leaving) before it counts as new demand.
+	bindGrace = 10 * time.Second
+)
+
+// ledger knows every pod that waits for capacity. Safe for concurrent use; no method does more than map work.
+type ledger struct {
+	mu     sync.Mutex
+	pods   map[types.UID]*entry
+	claims map[string]map[types.UID]*entry
+}
+
+func newLedger() *ledger {
+	return &ledger{pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}}
+}
+
+// offer notes that the pod failed to schedule. fresh asks the caller to put it into the batch; parked says that the pod
+// waits for capacity, node is the node reserved for it.
+func (l *ledger) offer(pod *corev1.Pod, now time.Time) (parked bool, node string, fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.pods[pod.UID]
+	if e == nil {
+		l.pods[pod.UID] = &entry{pod: pod, offered: now}
+		return true, "", true
+	}
+	e.pod = pod
+	switch e.state {
+	case planned:
+		if e.usable.IsZero() {
+			return true, e.node, false
+		}
+		if now.Sub(e.usable) < bindGrace {
+			return false, e.node, false
+		}
+		l.unassign(e)
+		e.state, e.offered = waiting, now
+		return true, "", true
+	case unplaced:
+		if now.Before(e.retryAt) {
+			return false, "", false
+		}
+		e.state = waiting
+		return true, "", true
+	default:
+		return true, "", true // the batch ignores a pod it has
+	}
+}
+
+// assign plans pods onto a claim.
+func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range pods {
+		e := l.pods[p.UID]
+		if e == nil {
+			continue // bound or deleted meanwhile
+		}
+		l.unassign(e)
+		e.state, e.claim, e.node, e.usable, e.backoff, e.told = planned, claim, node, time.Time{}, 0, ""
+		m := l.claims[claim]
+		if m == nil {
+			m = map[types.UID]*entry{}
+			l.claims[claim] = m
+		}
+		m[p.UID] = e
+	}
+}
+
+// adopt plans pods of an earlier process onto its claim.
+func (l *ledger) adopt(claim, node string, pods []*corev1.Pod, now time.Time) {
+	l.mu.Lock()
+	for _, p := range pods {
+		if l.pods[p.UID] == nil {
+			l.pods[p.UID] = &entry{pod: p, offered: now}
+		}
+	}
+	l.mu.Unlock()
+	l.assign(claim, node, pods)
+}
+
+func (l *ledger) unassign(e *entry) {
+	if m := l.claims[e.claim]; m != nil {
+		delete(m, e.pod.UID)
+		if len(m) == 0 {
+			delete(l.claims, e.claim)
+		}
+	}
+	e.claim, e.node, e.usable = "", "", time.Time{}
+}
+
+// unplace notes that no node can hold the pod, and reports whether the reason is news.
+func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.pods[uid]
+	if e == nil {
+		return false
+	}
+	l.unassign(e)
+	e.backoff = min(max(2*e.backoff, firstRetry), lastRetry)
+	news = e.told != reason
+	e.state, e.retryAt, e.told = unplaced, now.Add(e.backoff), reason
+	return news
+}
+
+// due moves unplaced pods whose time has come, or all of them, back to waiting and returns them.
+func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*corev1.Pod
+	for _, e := range l.pods {
+		if e.state == unplaced && (all || !now.Before(e.retryAt)) {
+			e.state = waiting
+			out = append(out, e.pod)
+		}
+	}
+	sortPods(out)
+	return out
+}
+
+// lost takes the pods of a claim that will never have a node back to waiting and returns them.
+func (l *ledger) lost(claim string) []*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*corev1.Pod
+	for _, e := range l.claims[claim] {
+		out = append(out, e.pod)
+		e.state, e.claim, e.node, e.usable = waiting, "", "", time.Time{}
+	}
+	delete(l.claims, claim)
+	sortPods(out)
+	return out
+}
+
+// named notes the claim's node name and returns its pods.
+func (l *ledger) named(claim, node string) []*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*corev1.Pod
+	for _, e := range l.claims[claim] {
+		e.node = node
+		out = append(out, e.pod)
+	}
+	sortPods(out)
+	return out
+}
+
+// usable notes that the claim's node can be bound to and returns the pods for which that is news.
+func (l *ledger) usable(claim, node string, now time.Time) []*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*corev1.Pod
+	for _, e := range l.claims[claim] {
+		if e.usable.IsZero() {
+			e.node, e.usable = node, now
+			out = append(out, e.pod)
+		}
+	}
+	sortPods(out)
+	return out
+}
+
+// podsOf returns the pods of a claim.
+func (l *ledger) podsOf(claim string) []*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*corev1.Pod
+	for _, e := range l.claims[claim] {
+		out = append(out, e.pod)
+	}
+	sortPods(out)
+	return out
+}
+
+// remove forgets a pod that is bound or deleted.
+func (l *ledger) remove(uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.pods[uid]
+	if e == nil {
+		return false
+	}
+	l.unassign(e)
+	delete(l.pods, uid)
+	return true
+}
+
+// waiting keeps the pods that still wait to be planned, with when the earliest of them was offered.
+func (l *ledger) waiting(pods []*corev1.Pod) (out []*corev1.Pod, offered map[types.UID]time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	offered = map[types.UID]time.Time{}
+	for _, p := range pods {
+		if e := l.pods[p.UID]; e != nil && e.state == waiting {
+			out = append(out, e.pod)
+			offered[p.UID] = e.offered
+		}
+	}
+	return out, offered
+}
+
+// reserved lists the pods planned on every claim.
+func (l *ledger) reserved() map[string][]*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string][]*corev1.Pod, len(l.claims))
+	for claim, m := range l.claims {
+		pods := make([]*corev1.Pod, 0, len(m))
+		for _, e := range m {
+			pods = append(pods, e.pod)
+		}
+		out[claim] = pods
+	}
+	return out
+}
+
+// counts returns how many pods are in each state.
+func (l *ledger) counts() (n [3]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.pods {
+		n[e.state]++
+	}
+	return n
+}
+
+func sortPods(pods []*corev1.Pod) {
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+}

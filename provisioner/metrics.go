@@ -1,0 +1,59 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the provisioner's metrics.
+type Metrics struct {
+	// Step is how long each part of planning a batch took, in seconds, by step: view, plan (verification included), claim.
+	Step *prometheus.HistogramVec
+	// BatchSize is how many pods a batch had.
+	BatchSize prometheus.Histogram
+	// Claims counts the NodeClaims created, by pool.
+	Claims *prometheus.CounterVec
+	// Unplaced counts refusals by reason; a pod that is planned again counts again.
+	Unplaced *prometheus.CounterVec
+	// Rejected counts pods that the plan accepted and the scheduler's own filters refused, by plugin. It should stay at
+	// zero: each one is a rule that package plan has wrong.
+	Rejected *prometheus.CounterVec
+}
+
+// NewMetrics returns unregistered metrics.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		Step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "slipway_provisioner_step_duration_seconds", Help: "Time spent in each step of planning a batch.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}, []string{"step"}),
+		BatchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "slipway_provisioner_batch_pods", Help: "Pods planned together.", Buckets: prometheus.ExponentialBuckets(1, 4, 8),
+		}),
+		Claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slipway_provisioner_nodeclaims_created_total", Help: "NodeClaims created for pods that fit nowhere.",
+		}, []string{"nodepool"}),
+		Unplaced: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slipway_provisioner_unplaced_total", Help: "Times a pod was planned and no node could hold it, by reason.",
+		}, []string{"reason"}),
+		Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slipway_provisioner_judge_rejected_total", Help: "Pods the plan placed and the scheduler's filters refused, by plugin.",
+		}, []string{"plugin"}),
+	}
+}
+
+// Collectors lists all metrics for registration.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Rejected}
+}
+
+func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {
+	m.Step.WithLabelValues("view").Observe(viewed.Sub(start).Seconds())
+	m.Step.WithLabelValues("plan").Observe(solved.Sub(viewed).Seconds())
+	m.Step.WithLabelValues("claim").Observe(claimed.Sub(solved).Seconds())
+	m.BatchSize.Observe(float64(pods))
+}

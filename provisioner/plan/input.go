@@ -1,0 +1,106 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// Input is everything a plan depends on.
+type Input struct {
+	// View is the cluster: pools and nodes, pods on them included.
+	View *capacity.View
+	// Pods want a place. None of them is counted on a node of the view.
+	Pods []*capacity.Pod
+	// OnlyInFlight keeps pods off nodes that are usable already: the scheduler has just found that none of them fits, so
+	// only nodes still on their way are of interest.
+	OnlyInFlight bool
+	// Barred are (class, pool) and (class, node) pairs that must not be used, because the scheduler's own filters refused them.
+	Barred []Bar
+	// MaxOfferings bounds the offerings of one launch; 0 means DefaultMaxOfferings.
+	MaxOfferings int
+}
+
+// DefaultMaxOfferings is how many offerings a launch carries: Karpenter's 60, which keeps a CreateFleet request
+// below EC2's limits while leaving it room to choose deep spot pools.
+const DefaultMaxOfferings = 60
+
+// Bar excludes a class from a pool (new nodes) or from one node by its ID.
+type Bar struct {
+	Class *capacity.Class
+	Pool  string // new nodes of this pool
+	Node  string // or this node
+	// Reason is shown when nothing else is left for the pod.
+	Reason string
+}
+
+// Result is a plan.
+type Result struct {
+	// Placements put pods on nodes of the view.
+	Placements []Placement
+	// Launches are the nodes to buy, each with its pods.
+	Launches []Launch
+	// Unplaced are the pods that cannot be placed, each with the reason.
+	Unplaced []Unplaced
+}
+
+// Placement puts one pod on a node of the view.
+type Placement struct {
+	Pod  *capacity.Pod
+	Node *capacity.Node
+}
+
+// Launch is one node to buy.
+type Launch struct {
+	Pool *capacity.Pool
+	// Requirements are the node's: the pool's, narrowed by its pods and to the chosen instance types, zones and capacity types.
+	Requirements capacity.Requirements
+	// Offerings are acceptable ways to buy it, cheapest first; every one holds all pods.
+	Offerings []capacity.CatalogOffering
+	// Requests is what the pods and the daemonset pods of the node ask for.
+	Requests capacity.Resources
+	// Pods in the order they were placed.
+	Pods []*capacity.Pod
+	// Steps are the positions of Pods in the order of the whole plan: a pod with a lower step was placed earlier, which
+	// matters to whoever checks topology rules pod by pod.
+	Steps []int
+}
+
+// Price is the cheapest offering's price in US dollars an hour.
+func (l *Launch) Price() float64 { return l.Offerings[0].Price }
+
+// Unplaced is a pod no node can hold, and why.
+type Unplaced struct {
+	Pod *capacity.Pod
+	// Pool is the nearest pool: the one that fails the latest check. Empty if there is no pool at all.
+	Pool string
+	// Reason is one of the Reason constants; Detail says the number behind it.
+	Reason Reason
+	Detail string
+}
+
+// Reason classifies what blocks a pod. The order is the order of checks: a later reason means the pool came nearer.
+type Reason string
+
+const (
+	NoPools        Reason = "NoNodePools"
+	PoolNotReady   Reason = "NodePoolNotReady"
+	TaintNotToler  Reason = "TaintNotTolerated"
+	Incompatible   Reason = "RequirementsIncompatible"
+	NoOffering     Reason = "NoOfferingAvailable"
+	TooLarge       Reason = "NoInstanceTypeLargeEnough"
+	TopologyBlocks Reason = "TopologyRules"
+	LimitReached   Reason = "LimitReached"
+	Refused        Reason = "RefusedByScheduler"
+)
+
+// rank orders reasons by how far the pool came.
+func (r Reason) rank() int {
+	for i, q := range [...]Reason{NoPools, PoolNotReady, TaintNotToler, Incompatible, NoOffering, TooLarge, TopologyBlocks, LimitReached, Refused} {
+		if q == r {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,186 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"slices"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// item is a share of a demand that may go to new nodes of certain domains.
+type item struct {
+	d    *demand
+	at   spot
+	pods []*capacity.Pod
+	// masks are, a pool, the offerings that will do: the class's own, narrowed to the domains. Nil where the pool cannot be used.
+	masks []capacity.Set
+	// custom are, a pool, what the item asks of labels the pool leaves open.
+	custom []capacity.Requirements
+
+	why       Reason
+	whyPool   string
+	whyDetail string
+}
+
+// split gives every pod of the demand its domains. A class without zone-like rules is one item that may go anywhere. A
+// class with them is dealt out pod by pod, the least loaded allowed domain first, before anything is packed: so each new
+// node can hold all pods of its zone, and the final counts satisfy the rules.
+func (s *solver) split(d *demand) []*item {
+	if len(d.pods) == 0 {
+		return nil
+	}
+	keys := d.keys()
+	if len(keys) == 0 {
+		it := &item{d: d, pods: d.pods, masks: make([]capacity.Set, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
+		for i, f := range d.pools {
+			if f.ok {
+				it.masks[i], it.custom[i] = f.mask, f.custom
+			}
+		}
+		return []*item{it}
+	}
+	choices := s.choices(d, keys)
+	for len(d.pods) > 0 {
+		best := -1
+		for i, c := range choices {
+			if d.allowed(c.at) && (best < 0 || d.load(c.at) < d.load(choices[best].at)) {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		choices[best].pods = append(choices[best].pods, d.pods[0])
+		d.pods = d.pods[1:]
+		d.record(choices[best].at, "", 1)
+	}
+	if len(d.pods) > 0 {
+		s.stuck = append(s.stuck, stuck{d: d, pods: d.pods, why: topologyReason(choices)})
+	}
+	return slices.DeleteFunc(choices, func(it *item) bool { return len(it.pods) == 0 })
+}
+
+func topologyReason(choices []*item) Reason {
+	if len(choices) == 0 {
+		return ""
+	}
+	return TopologyBlocks
+}
+
+// maxChoices bounds the combinations of domains that are looked at for one class, so that a class with many topology
+// keys costs bounded time; real clusters have 3 to 12.
+const maxChoices = 256
+
+// choices lists the combinations of domains in which some pool can make a node for the demand: those of heavier pools
+// first, then those with the cheaper offering.
+func (s *solver) choices(d *demand, keys []string) []*item {
+	values := make([][]string, len(keys))
+	for k, key := range keys {
+		seen := map[string]bool{}
+		for i, f := range d.pools {
+			if !f.ok {
+				continue
+			}
+			for _, v := range s.pools[i].valuesOf(key, f) {
+				if !seen[v] {
+					seen[v] = true
+					values[k] = append(values[k], v)
+				}
+			}
+		}
+		slices.Sort(values[k])
+	}
+	var out []*item
+	at := make([]int, len(keys))
+	for len(out) < maxChoices {
+		p := spot{}
+		for k, key := range keys {
+			if len(values[k]) == 0 {
+				return nil
+			}
+			p[key] = values[k][at[k]]
+		}
+		if it := s.itemAt(d, p); it != nil {
+			out = append(out, it)
+		}
+		if !next(at, values) {
+			break
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *item) int { return s.compareItems(a, b) })
+	return out
+}
+
+func next(at []int, values [][]string) bool {
+	for k := len(at) - 1; k >= 0; k-- {
+		if at[k]++; at[k] < len(values[k]) {
+			return true
+		}
+		at[k] = 0
+	}
+	return false
+}
+
+// compareItems orders by the first pool that can serve, then by its cheapest price.
+func (s *solver) compareItems(a, b *item) int {
+	for i, p := range s.pools {
+		switch x, y := a.masks[i], b.masks[i]; {
+		case x == nil && y == nil:
+			continue
+		case y == nil:
+			return -1
+		case x == nil:
+			return 1
+		default:
+			px, py := p.Catalog.Offerings[x.First()].Price, p.Catalog.Offerings[y.First()].Price
+			if px < py {
+				return -1
+			} else if px > py {
+				return 1
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// itemAt is the item for one choice of domains, nil if no pool can make such a node.
+func (s *solver) itemAt(d *demand, p spot) *item {
+	it := &item{d: d, at: p, masks: make([]capacity.Set, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
+	found := false
+	for i, f := range d.pools {
+		if !f.ok {
+			continue
+		}
+		mask, custom, ok := s.pools[i].at(p, f)
+		if ok {
+			it.masks[i], it.custom[i], found = mask, custom, true
+		}
+	}
+	if !found {
+		return nil
+	}
+	return it
+}
+
+// at narrows a fit to the domains.
+func (q *pool) at(p spot, f fit) (capacity.Set, capacity.Requirements, bool) {
+	mask, custom := f.mask, f.custom
+	for key, v := range p {
+		if q.Catalog.Defines(key) {
+			mask = mask.And(q.Catalog.WithValue(key, v))
+			continue
+		}
+		have := q.Requirements.Get(key)
+		if _, ok := q.Requirements[key]; !ok || !have.Has(v) {
+			return nil, nil, false
+		}
+		if r, ok := custom[key]; ok && !r.Has(v) {
+			return nil, nil, false
+		}
+		custom = custom.With(capacity.In(key, v))
+	}
+	return mask, custom, !mask.Empty()
+}

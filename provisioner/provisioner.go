@@ -1,0 +1,208 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/demand"
+	"github.com/slipway-sh/slipway/provisioner/launch"
+	"github.com/slipway-sh/slipway/provisioner/view"
+)
+
+// Gate lets parked pods go.
+type Gate interface {
+	// Release opens the gate for the pods and has them tried at once.
+	Release(uids ...types.UID)
+	// Reserve remembers the node a parked pod waits for.
+	Reserve(uid types.UID, node string)
+}
+
+// Nominator writes status.nominatedNodeName, once a pod.
+type Nominator interface {
+	Nominate(ctx context.Context, pod types.NamespacedName, uid types.UID, node string) error
+}
+
+// Launcher launches claims the caller has just created; it returns at once.
+type Launcher interface {
+	Launch(ctx context.Context, claims []*karpv1.NodeClaim)
+}
+
+// Events records events; events.EventRecorder is one.
+type Events interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// Options are what a Provisioner needs. All but Judge and Metrics are required.
+type Options struct {
+	// Kube reads NodePools, EC2NodeClasses and NodeClaims from a cache and writes NodeClaims.
+	Kube      client.Client
+	Pods      corelisters.PodLister
+	Views     *view.Builder
+	Gate      Gate
+	Nominator Nominator
+	Launcher  Launcher
+	Events    Events
+	Judge     Judge
+	Clock     clock.WithTicker
+	Metrics   *Metrics
+	Batch     demand.Options
+	Logger    logr.Logger
+}
+
+// Provisioner buys nodes for pods that fit nowhere. Offer and Drained may be called before Run.
+type Provisioner struct {
+	Options
+	batch  *demand.Batcher
+	ledger *ledger
+	lead   chan struct{} // closed when this process leads
+	once   sync.Once
+	kick   chan struct{} // holds a token when unplaced pods should be planned again
+	nodes  corelisters.NodeLister
+
+	mu sync.Mutex
+	// recent are claims created here that the cache does not show yet, by name, with when they were created.
+	recent map[string]recentClaim
+	// byProvider maps provider IDs to claim names.
+	byProvider map[string]string
+}
+
+type recentClaim struct {
+	claim   *karpv1.NodeClaim
+	created time.Time
+}
+
+// recentFor is how long a claim is believed to exist although the cache does not show it. A watch that lags longer than
+// that is broken; a claim that was deleted in the meantime must not be counted for ever.
+const recentFor = 30 * time.Second
+
+// New returns a provisioner; Run makes it work.
+func New(o Options) *Provisioner {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	return &Provisioner{
+		Options:    o,
+		batch:      demand.New(o.Clock, o.Batch),
+		ledger:     newLedger(),
+		lead:       make(chan struct{}),
+		kick:       make(chan struct{}, 1),
+		recent:     map[string]recentClaim{},
+		byProvider: map[string]string{},
+	}
+}
+
+// Offer takes a pod that fits on no node. It is called in the scheduling cycle and does no I/O. parked says that the pod
+// waits for capacity; node is the node reserved for it, "" while that is not known.
+func (p *Provisioner) Offer(pod *corev1.Pod) (parked bool, node string) {
+	parked, node, fresh := p.ledger.offer(pod, p.Clock.Now())
+	if fresh {
+		p.batch.Add(pod)
+	}
+	return parked, node
+}
+
+// Leading tells that this process schedules from now on. Run waits for it.
+func (p *Provisioner) Leading() {
+	p.once.Do(func() { close(p.lead) })
+}
+
+// Drained tells that the scheduler's active queue is empty.
+func (p *Provisioner) Drained() { p.batch.Drained() }
+
+// Run plans batches until ctx ends. Before the first one it takes over what an earlier process has begun.
+func (p *Provisioner) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.lead:
+	}
+	if err := p.adopt(ctx); err != nil {
+		return err
+	}
+	go p.retry(ctx)
+	for {
+		pods, err := p.batch.Next(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // the context has ended, which is how Run ends
+		}
+		p.step(ctx, pods)
+	}
+}
+
+// retry puts unplaced pods back into the batch when something has changed or their time has come.
+func (p *Provisioner) retry(ctx context.Context) {
+	tick := p.Clock.NewTicker(firstRetry / 4)
+	defer tick.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.kick:
+			all = true
+		case <-tick.C():
+		}
+		if pods := p.ledger.due(p.Clock.Now(), all); len(pods) > 0 {
+			log.FromContext(ctx).V(1).Info("planning unplaced pods again", "batch", len(pods), "changed", all)
+			p.batch.Requeue(pods...)
+		}
+		p.expireRecent()
+	}
+}
+
+// Changed tells that a pool, class, catalogue or anything else that could let an unplaced pod fit has changed.
+func (p *Provisioner) Changed() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// remember keeps claims that were just created in sight until the cache shows them.
+func (p *Provisioner) remember(c *karpv1.NodeClaim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recent[c.Name] = recentClaim{claim: c, created: p.Clock.Now()}
+}
+
+func (p *Provisioner) recentClaims() []*karpv1.NodeClaim {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]*karpv1.NodeClaim, 0, len(p.recent))
+	for _, r := range p.recent {
+		out = append(out, r.claim)
+	}
+	return out
+}
+
+func (p *Provisioner) expireRecent() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Clock.Now()
+	for name, r := range p.recent {
+		if now.Sub(r.created) > recentFor {
+			delete(p.recent, name)
+		}
+	}
+}
+
+// Report takes the outcome of a launch.
+func (p *Provisioner) Report(o launch.Outcome) { go p.report(o) }

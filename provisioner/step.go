@@ -1,0 +1,183 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/plan"
+	"github.com/slipway-sh/slipway/provisioner/view"
+)
+
+// createAtOnce bounds the NodeClaims being written at a time.
+const createAtOnce = 32
+
+// step plans one batch. Whatever fails puts the pods back: none is ever forgotten.
+func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
+	logger := log.FromContext(ctx)
+	start := p.Clock.Now()
+	// 1. Batch: pods that were bound, deleted or planned meanwhile are left out.
+	waiting, offered := p.ledger.waiting(batch)
+	if len(waiting) == 0 {
+		return
+	}
+	// 2. View.
+	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: p.ledger.reserved()})
+	if err != nil {
+		logger.Error(err, "building the view", "batch", len(waiting))
+		p.again(ctx, waiting)
+		return
+	}
+	pods := make(map[types.UID]*corev1.Pod, len(waiting))
+	in := plan.Input{View: v, OnlyInFlight: true}
+	for _, pod := range waiting {
+		pods[pod.UID] = pod
+		in.Pods = append(in.Pods, p.Views.Pod(pod))
+	}
+	viewed := p.Clock.Now()
+	// 3. Plan, and 4. verify with the scheduler's own filters.
+	result := p.solve(ctx, in, pods)
+	solved := p.Clock.Now()
+	// 5. Record and claim.
+	p.place(ctx, result.Placements, pods)
+	p.refuse(ctx, result.Unplaced, pods, solved)
+	drafts, err := p.drafts(ctx, result.Launches, pods, offered, solved)
+	if err != nil {
+		logger.Error(err, "drafting NodeClaims", "batch", len(waiting))
+		p.again(ctx, podsOfLaunches(result.Launches, pods))
+		return
+	}
+	// 6. Launch.
+	created := p.create(ctx, drafts)
+	p.Metrics.observe(start, viewed, solved, p.Clock.Now(), len(waiting))
+	logger.Info("planned", "batch", len(waiting), "placed", len(result.Placements), "launches", len(created), "unplaced", len(result.Unplaced),
+		"price", sumPrice(result.Launches), "view", viewed.Sub(start), "plan", solved.Sub(viewed), "claims", p.Clock.Since(solved))
+}
+
+// again puts pods back into the batch after a failure that is not theirs, slowly enough not to spin.
+func (p *Provisioner) again(ctx context.Context, pods []*corev1.Pod) {
+	timer := p.Clock.NewTimer(time.Second)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+			p.batch.Requeue(pods...)
+		}
+	}()
+}
+
+// place reserves room on nodes that are on their way.
+func (p *Provisioner) place(ctx context.Context, placements []plan.Placement, pods map[types.UID]*corev1.Pod) {
+	for _, pl := range placements {
+		pod := pods[pl.Pod.UID]
+		p.ledger.assign(pl.Node.Claim, pl.Node.Name, []*corev1.Pod{pod})
+		p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s", pl.Node.Claim)
+		if pl.Node.Name != "" {
+			p.nominate(ctx, pl.Node.Name, []*corev1.Pod{pod})
+		}
+	}
+	for _, claim := range claimsOf(placements) {
+		p.check(ctx, claim) // the node may have become usable while the plan was made
+	}
+}
+
+// refuse tells why pods have no place and lets them go back to the scheduler, which retries them as it retries any
+// unschedulable pod.
+func (p *Provisioner) refuse(ctx context.Context, list []plan.Unplaced, pods map[types.UID]*corev1.Pod, now time.Time) {
+	var uids []types.UID
+	for _, u := range list {
+		pod, note := pods[u.Pod.UID], explain(u)
+		if p.ledger.unplace(u.Pod.UID, note, now) {
+			p.Events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Provisioning", "%s", note)
+			log.FromContext(ctx).Info("no node can hold the pod", "pod", u.Pod.NamespacedName, "nodePool", u.Pool, "reason", string(u.Reason), "detail", u.Detail)
+		}
+		p.Metrics.Unplaced.WithLabelValues(string(u.Reason)).Inc()
+		uids = append(uids, u.Pod.UID)
+	}
+	p.Gate.Release(uids...)
+}
+
+// create writes the claims and hands each launch group over as soon as its claims exist.
+func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.NodeClaim {
+	sem := make(chan struct{}, createAtOnce)
+	claims := make([]*karpv1.NodeClaim, len(drafts))
+	var wg sync.WaitGroup
+	for i, d := range drafts {
+		sem <- struct{}{}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { <-sem }()
+			if err := p.Kube.Create(ctx, d.claim); err != nil {
+				log.FromContext(ctx).Error(err, "creating a NodeClaim", "nodeClaim", d.claim.Name, "nodePool", d.claim.Labels[karpv1.NodePoolLabelKey])
+				p.again(ctx, d.pods)
+				return
+			}
+			p.remember(d.claim)
+			p.ledger.assign(d.claim.Name, "", d.pods)
+			claims[i] = d.claim
+		}()
+	}
+	wg.Wait()
+	var out []*karpv1.NodeClaim
+	for i, c := range claims {
+		if c == nil {
+			continue
+		}
+		out = append(out, c)
+		p.Metrics.Claims.WithLabelValues(c.Labels[karpv1.NodePoolLabelKey]).Inc()
+		for _, pod := range drafts[i].pods {
+			p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s", c.Name)
+		}
+	}
+	p.Launcher.Launch(ctx, out)
+	return out
+}
+
+func podsOfLaunches(launches []plan.Launch, pods map[types.UID]*corev1.Pod) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, l := range launches {
+		for _, q := range l.Pods {
+			out = append(out, pods[q.UID])
+		}
+	}
+	return out
+}
+
+func claimsOf(placements []plan.Placement) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, pl := range placements {
+		if c := pl.Node.Claim; c != "" && !seen[c] {
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func sumPrice(launches []plan.Launch) float64 {
+	sum := 0.0
+	for i := range launches {
+		sum += launches[i].Price()
+	}
+	return sum
+}
+
+// explain is the message for a pod without a place: the nearest pool and the one reason that blocks it.
+func explain(u plan.Unplaced) string {
+	if u.Pool == "" {
+		return "no node can be bought for the pod: " + u.Detail
+	}
+	return "no node can be bought for the pod; nearest NodePool \"" + u.Pool + "\": " + u.Detail
+}

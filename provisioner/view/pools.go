@@ -1,0 +1,159 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// pools converts every NodePool. A pool that cannot be used now is in the result with Blocked saying why.
+func (b *Builder) pools(ctx context.Context) ([]*capacity.Pool, map[string]*capacity.Catalog, error) {
+	var list karpv1.NodePoolList
+	if err := b.src.Karpenter.List(ctx, &list); err != nil {
+		return nil, nil, fmt.Errorf("listing NodePools: %w", err)
+	}
+	var classes awsv1.EC2NodeClassList
+	if err := b.src.Karpenter.List(ctx, &classes); err != nil {
+		return nil, nil, fmt.Errorf("listing EC2NodeClasses: %w", err)
+	}
+	byName := make(map[string]*awsv1.EC2NodeClass, len(classes.Items))
+	catalogs := make(map[string]*capacity.Catalog, len(classes.Items))
+	for i := range classes.Items {
+		c := &classes.Items[i]
+		byName[c.Name] = c
+		catalogs[c.Name] = b.src.Catalog(c)
+	}
+	daemons, err := b.daemons()
+	if err != nil {
+		return nil, nil, err
+	}
+	var out []*capacity.Pool
+	for i := range list.Items {
+		np := &list.Items[i]
+		if np.Spec.Replicas != nil {
+			continue // a static pool keeps its own number of nodes; pods do not make it grow
+		}
+		out = append(out, b.pool(np, byName[np.Spec.Template.Spec.NodeClassRef.Name], daemons))
+	}
+	slices.SortFunc(out, func(a, b *capacity.Pool) int {
+		return cmp.Or(cmp.Compare(b.Weight, a.Weight), strings.Compare(a.Name, b.Name))
+	})
+	return out, catalogs, nil
+}
+
+func (b *Builder) pool(np *karpv1.NodePool, class *awsv1.EC2NodeClass, daemons []*capacity.Class) *capacity.Pool {
+	ref := np.Spec.Template.Spec.NodeClassRef
+	p := &capacity.Pool{
+		Name:          np.Name,
+		ClassRef:      capacity.ClassRef{Group: ref.Group, Kind: ref.Kind, Name: ref.Name},
+		Taints:        np.Spec.Template.Spec.Taints,
+		StartupTaints: np.Spec.Template.Spec.StartupTaints,
+		Daemons:       daemons,
+	}
+	if np.Spec.Weight != nil {
+		p.Weight = *np.Spec.Weight
+	}
+	p.Limits = corev1.ResourceList{}
+	for name, q := range np.Spec.Limits {
+		if name == "nodes" {
+			n := q.Value()
+			p.LimitNodes = &n
+			continue
+		}
+		p.Limits[name] = q
+	}
+	reqs, err := Requirements(np)
+	if err != nil {
+		p.Blocked = err.Error()
+		return p
+	}
+	p.Requirements = reqs
+	if p.Blocked = Blocked(np, class); p.Blocked != "" {
+		return p
+	}
+	p.Catalog = b.src.Catalog(class)
+	if p.Catalog != nil {
+		p.Available = b.src.Available(p.Catalog)
+	}
+	return p
+}
+
+// Requirements are what every node of the pool satisfies: the template's requirements and labels, the pool's own label
+// and that of its class.
+func Requirements(np *karpv1.NodePool) (capacity.Requirements, error) {
+	out := capacity.Requirements{}
+	for _, r := range np.Spec.Template.Spec.Requirements {
+		q, err := capacity.NewRequirement(r.Key, r.Operator, r.Values...)
+		if err != nil {
+			return nil, fmt.Errorf("NodePool %q: spec.template.spec.requirements: %w", np.Name, err)
+		}
+		if r.MinValues != nil {
+			q.MinValues = *r.MinValues
+		}
+		out = out.With(q)
+	}
+	ref := np.Spec.Template.Spec.NodeClassRef
+	out = out.And(capacity.FromLabels(np.Spec.Template.Labels)).With(
+		capacity.In(karpv1.NodePoolLabelKey, np.Name),
+		capacity.In(karpv1.NodeClassLabelKey(ref.GroupKind()), ref.Name),
+	)
+	return out, nil
+}
+
+// Blocked says why nothing can be bought from the pool, empty if something can. It looks at the specs and the class's
+// own condition rather than at the pool's Ready condition, so that a controller that is down stops no pod.
+func Blocked(np *karpv1.NodePool, class *awsv1.EC2NodeClass) string {
+	ref := np.Spec.Template.Spec.NodeClassRef
+	switch {
+	case !np.DeletionTimestamp.IsZero():
+		return fmt.Sprintf("NodePool %q is being deleted", np.Name)
+	case ref.Kind != "EC2NodeClass":
+		return fmt.Sprintf("NodePool %q: spec.template.spec.nodeClassRef.kind %q is not one Slipway can launch (EC2NodeClass)", np.Name, ref.Kind)
+	case class == nil:
+		return fmt.Sprintf("EC2NodeClass %q does not exist", ref.Name)
+	case !class.DeletionTimestamp.IsZero():
+		return fmt.Sprintf("EC2NodeClass %q is being deleted", ref.Name)
+	}
+	for _, c := range class.GetConditions() {
+		if c.Type == "Ready" {
+			if c.Status == "True" {
+				return ""
+			}
+			return fmt.Sprintf("EC2NodeClass %q is not ready: %s", ref.Name, cmp.Or(c.Message, c.Reason, "its status is "+string(c.Status)))
+		}
+	}
+	return fmt.Sprintf("EC2NodeClass %q has not been resolved yet", ref.Name)
+}
+
+// claims lists all NodeClaims, those the caller just created included.
+func (b *Builder) claims(ctx context.Context, extra []*karpv1.NodeClaim) ([]*karpv1.NodeClaim, error) {
+	var list karpv1.NodeClaimList
+	if err := b.src.Karpenter.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	seen := make(map[types.UID]bool, len(list.Items))
+	out := make([]*karpv1.NodeClaim, 0, len(list.Items)+len(extra))
+	for i := range list.Items {
+		seen[list.Items[i].UID] = true
+		out = append(out, &list.Items[i])
+	}
+	for _, c := range extra {
+		if !seen[c.UID] {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,239 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/launch"
+	"github.com/slipway-sh/slipway/provisioner/view"
+)
+
+// Informers are the watches the provisioner listens to.
+type Informers struct {
+	Pods, Nodes              cache.SharedIndexInformer
+	Claims, Pools, NodeClass interface {
+		AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
+	}
+	NodeLister corelisters.NodeLister
+}
+
+// Watch registers the handlers. They do map work only, apart from releasing pods.
+func (p *Provisioner) Watch(ctx context.Context, in Informers) error {
+	p.nodes = in.NodeLister
+	for _, w := range []struct {
+		what string
+		on   interface {
+			AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
+		}
+		do func(obj any, deleted bool)
+	}{
+		{"Pods", in.Pods, p.onPod},
+		{"Nodes", in.Nodes, func(obj any, _ bool) { p.onNode(ctx, obj) }},
+		{"NodeClaims", in.Claims, func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) }},
+		{"NodePools", in.Pools, func(any, bool) { p.Changed() }},
+		{"EC2NodeClasses", in.NodeClass, func(any, bool) { p.Changed() }},
+	} {
+		if _, err := w.on.AddEventHandler(handler(w.do)); err != nil {
+			return fmt.Errorf("watching %s: %w", w.what, err)
+		}
+	}
+	return nil
+}
+
+// handler calls do for every event, with tombstones unwrapped.
+func handler(do func(obj any, deleted bool)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { do(obj, false) },
+		UpdateFunc: func(_, obj any) { do(obj, false) },
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			do(obj, true)
+		},
+	}
+}
+
+// onPod forgets pods that are bound or gone.
+func (p *Provisioner) onPod(obj any, deleted bool) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	if deleted || pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() {
+		if p.ledger.remove(pod.UID) {
+			p.batch.Remove(pod.UID)
+		}
+	}
+}
+
+// onNode lets the pods of the node's claim go once the node is usable.
+func (p *Provisioner) onNode(ctx context.Context, obj any) {
+	n, ok := obj.(*corev1.Node)
+	if !ok || n.Spec.ProviderID == "" {
+		return
+	}
+	p.mu.Lock()
+	claim := p.byProvider[n.Spec.ProviderID]
+	p.mu.Unlock()
+	if claim != "" {
+		p.check(ctx, claim)
+	}
+}
+
+// onClaim keeps track of claims and takes pods back from those that are gone.
+func (p *Provisioner) onClaim(ctx context.Context, obj any, deleted bool) {
+	c, ok := obj.(*karpv1.NodeClaim)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	delete(p.recent, c.Name)
+	if c.Status.ProviderID != "" {
+		if deleted {
+			delete(p.byProvider, c.Status.ProviderID)
+		} else {
+			p.byProvider[c.Status.ProviderID] = c.Name
+		}
+	}
+	p.mu.Unlock()
+	if deleted || !c.DeletionTimestamp.IsZero() {
+		p.lose(ctx, c.Name, "its NodeClaim is being deleted")
+		return
+	}
+	p.check(ctx, c.Name)
+}
+
+// check releases the pods of a claim whose node is usable.
+func (p *Provisioner) check(ctx context.Context, claim string) {
+	if len(p.ledger.podsOf(claim)) == 0 {
+		return
+	}
+	c := &karpv1.NodeClaim{}
+	if err := p.Kube.Get(ctx, types.NamespacedName{Name: claim}, c); err != nil || c.Status.ProviderID == "" {
+		return
+	}
+	n := p.nodeOf(c)
+	if n == nil || view.Phase(c, n) != capacity.Usable {
+		return
+	}
+	pods := p.ledger.usable(claim, n.Name, p.Clock.Now())
+	if len(pods) == 0 {
+		return
+	}
+	uids := make([]types.UID, len(pods))
+	for i, pod := range pods {
+		uids[i] = pod.UID
+		p.Gate.Reserve(pod.UID, n.Name)
+	}
+	p.Gate.Release(uids...)
+	log.FromContext(ctx).Info("node is usable", "node", n.Name, "nodeClaim", claim, "pods", len(pods))
+}
+
+// nodeOf finds the claim's Node by the name it is known to have.
+func (p *Provisioner) nodeOf(c *karpv1.NodeClaim) *corev1.Node {
+	name := c.Status.NodeName
+	if name == "" {
+		name = c.Annotations[launch.NodeNameAnnotation]
+	}
+	if name == "" {
+		return nil
+	}
+	n, err := p.nodes.Get(name)
+	if err != nil || n.Spec.ProviderID != c.Status.ProviderID {
+		return nil
+	}
+	return n
+}
+
+// lose puts the pods of a claim that will have no node back into the batch.
+func (p *Provisioner) lose(ctx context.Context, claim, why string) {
+	pods := p.ledger.lost(claim)
+	if len(pods) == 0 {
+		return
+	}
+	log.FromContext(ctx).Info("claim is lost, its pods are planned again", "nodeClaim", claim, "pods", len(pods), "reason", why)
+	p.batch.Requeue(pods...)
+}
+
+// report takes the outcome of a launch: names go to the pods, failures put them back.
+func (p *Provisioner) report(o launch.Outcome) {
+	ctx := logr.NewContext(context.Background(), p.Logger)
+	switch {
+	case o.Err == nil:
+		if o.NodeName != "" {
+			p.nominate(ctx, o.NodeName, p.ledger.named(o.Claim.Name, o.NodeName))
+		}
+	case o.Retrying:
+		for _, pod := range p.ledger.podsOf(o.Claim.Name) {
+			p.Events.Eventf(pod, o.Claim, corev1.EventTypeWarning, "LaunchDelayed", "Provisioning", "NodeClaim %q cannot be launched yet: %s", o.Claim.Name, o.Err)
+		}
+	default:
+		pods := p.ledger.podsOf(o.Claim.Name)
+		for _, pod := range pods {
+			p.Events.Eventf(pod, o.Claim, corev1.EventTypeWarning, "LaunchFailed", "Provisioning", "NodeClaim %q was not launched, another node is looked for: %s", o.Claim.Name, o.Err)
+		}
+		if err := p.Kube.Delete(ctx, o.Claim); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			p.Logger.Error(err, "deleting a NodeClaim that was not launched", "nodeClaim", o.Claim.Name)
+		}
+		p.lose(ctx, o.Claim.Name, o.Err.Error())
+	}
+}
+
+// nominate tells the pods' node to the gate and to everybody who reads the pods.
+func (p *Provisioner) nominate(ctx context.Context, node string, pods []*corev1.Pod) {
+	for _, pod := range pods {
+		p.Gate.Reserve(pod.UID, node)
+		if err := p.Nominator.Nominate(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID, node); err != nil {
+			log.FromContext(ctx).Info("nominated node could not be written", "pod", client.ObjectKeyFromObject(pod), "node", node, "reason", err.Error())
+		}
+	}
+}
+
+// adopt rebuilds the ledger from the claims of an earlier process.
+func (p *Provisioner) adopt(ctx context.Context) error {
+	var list karpv1.NodeClaimList
+	if err := p.Kube.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing NodeClaims to take over: %w", err)
+	}
+	now := p.Clock.Now()
+	for i := range list.Items {
+		c := &list.Items[i]
+		if !c.DeletionTimestamp.IsZero() || c.Annotations[PodsAnnotation] == "" {
+			continue
+		}
+		var pods []*corev1.Pod
+		for _, key := range splitPods(c.Annotations[PodsAnnotation]) {
+			pod, err := p.Pods.Pods(key.Namespace).Get(key.Name)
+			if err == nil && pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && pod.CreationTimestamp.Before(&c.CreationTimestamp) {
+				pods = append(pods, pod)
+			}
+		}
+		if len(pods) == 0 {
+			continue
+		}
+		name := c.Annotations[launch.NodeNameAnnotation]
+		p.ledger.adopt(c.Name, name, pods, now)
+		if name != "" {
+			p.nominate(ctx, name, pods)
+		}
+		p.check(ctx, c.Name)
+		log.FromContext(ctx).Info("took over a claim", "nodeClaim", c.Name, "node", name, "pods", len(pods))
+	}
+	return nil
+}
