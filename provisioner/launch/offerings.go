@@ -1,0 +1,194 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+const (
+	// maxOfferings is how many offerings one fleet request carries: enough for EC2 to pick from deep pools. (Karpenter
+	// sends 60 instance types.)
+	maxOfferings = 60
+	// maxOverrides is EC2's limit, used up only where minValues asks for more variety than the cheapest have.
+	maxOverrides = 300
+)
+
+// wanted is what a claim asks of its instance.
+type wanted struct {
+	requirements capacity.Requirements
+	requests     capacity.Resources
+	minValues    bool
+}
+
+// wantedBy reads a claim. A requirement that cannot be understood is an error of kind Invalid.
+func wantedBy(c *karpv1.NodeClaim) (wanted, error) {
+	w := wanted{requirements: capacity.Requirements{}, requests: capacity.FromList(c.Spec.Resources.Requests)}
+	for _, s := range c.Spec.Requirements {
+		q, err := capacity.NewRequirement(s.Key, s.Operator, s.Values...)
+		if err != nil {
+			return wanted{}, &capacity.Error{Kind: capacity.Invalid, Err: fmt.Errorf("reading NodeClaim %q: %w", c.Name, err)}
+		}
+		if s.MinValues != nil {
+			q.MinValues, w.minValues = *s.MinValues, true
+		}
+		w.requirements = w.requirements.With(q)
+	}
+	return w, nil
+}
+
+// choose returns the offerings to ask EC2 for, cheapest first and all of one capacity type: reserved before spot before
+// on-demand, spot without what is dearer than the cheapest on-demand. out says which offerings are not to be had. The
+// error says what is left over when each condition is applied in turn; its kind is NoCapacity.
+func choose(cat *capacity.Catalog, w wanted, out func(capacity.OfferingKey) bool) ([]capacity.CatalogOffering, error) {
+	match := cat.Match(w.requirements)
+	if match.Empty() {
+		return nil, noCapacity("no instance type satisfies the requirements %s", w.requirements)
+	}
+	fitting, available := fitting(cat, match, w.requests, out)
+	switch {
+	case fitting == 0:
+		return nil, noCapacity("none of %d matching offerings holds %s", match.Len(), w.requests)
+	case len(available) == 0:
+		return nil, noCapacity("EC2 is out of all %d offerings that satisfy the claim", fitting)
+	}
+	if !w.minValues {
+		available = withoutExotic(available)
+	}
+	return limit(cheapestType(available, w.minValues), w)
+}
+
+func noCapacity(format string, args ...any) error {
+	return &capacity.Error{Kind: capacity.NoCapacity, Err: fmt.Errorf(format, args...)}
+}
+
+// fitting returns how many of the matching offerings hold the requests, and those of them that are to be had.
+func fitting(cat *capacity.Catalog, match capacity.Set, requests capacity.Resources, out func(capacity.OfferingKey) bool) (int, []capacity.CatalogOffering) {
+	fits := make(map[int]bool, 64)
+	n := 0
+	var available []capacity.CatalogOffering
+	for i := range match.All {
+		t := cat.TypeOf(i)
+		ok, seen := fits[t]
+		if !seen {
+			ok = requests.Fits(cat.Types[t].Allocatable)
+			fits[t] = ok
+		}
+		if !ok {
+			continue
+		}
+		n++
+		if o := cat.Offerings[i]; !out(o.Key()) {
+			available = append(available, o)
+		}
+	}
+	return n, available
+}
+
+// withoutExotic drops bare metal and accelerated types if anything else is left: they are bought only for what needs them.
+func withoutExotic(in []capacity.CatalogOffering) []capacity.CatalogOffering {
+	var plain []capacity.CatalogOffering
+	for _, o := range in {
+		if !exotic(o.Type) {
+			plain = append(plain, o)
+		}
+	}
+	if len(plain) == 0 {
+		return in
+	}
+	return plain
+}
+
+func exotic(t *capacity.InstanceType) bool {
+	if strings.Contains(t.Name, ".metal") {
+		return true
+	}
+	for _, name := range []corev1.ResourceName{v1.ResourceNVIDIAGPU, v1.ResourceAMDGPU, v1.ResourceAWSNeuron, v1.ResourceAWSNeuronCore, v1.ResourceHabanaGaudi} {
+		if t.Capacity.Get(name) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cheapestType keeps one capacity type. in is sorted by price.
+func cheapestType(in []capacity.CatalogOffering, minValues bool) []capacity.CatalogOffering {
+	byType := map[string][]capacity.CatalogOffering{}
+	for _, o := range in {
+		byType[o.CapacityType] = append(byType[o.CapacityType], o)
+	}
+	if reserved := byType[karpv1.CapacityTypeReserved]; len(reserved) > 0 {
+		return reserved
+	}
+	spot, onDemand := byType[karpv1.CapacityTypeSpot], byType[karpv1.CapacityTypeOnDemand]
+	if len(onDemand) > 0 && !minValues {
+		n := 0
+		for n < len(spot) && spot[n].Price <= onDemand[0].Price {
+			n++
+		}
+		spot = spot[:n]
+	}
+	if len(spot) > 0 {
+		return spot
+	}
+	return onDemand
+}
+
+// limit returns the cheapest maxOfferings, or as many more as minValues needs.
+func limit(in []capacity.CatalogOffering, w wanted) ([]capacity.CatalogOffering, error) {
+	n := min(len(in), maxOfferings)
+	if !w.minValues {
+		return in[:n], nil
+	}
+	for ; ; n++ {
+		short := shortOfValues(in[:n], w.requirements)
+		if short == "" {
+			return in[:n], nil
+		}
+		if n >= min(len(in), maxOverrides) {
+			return nil, noCapacity("the offerings to be had have fewer values of %q than minValues asks", short)
+		}
+	}
+}
+
+// shortOfValues returns a key of which the offerings have fewer distinct values than its minValues, "" if there is none.
+func shortOfValues(in []capacity.CatalogOffering, reqs capacity.Requirements) string {
+	for _, key := range reqs.Keys() {
+		q := reqs[key]
+		if q.MinValues == 0 {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, o := range in {
+			if v, ok := valueOf(o, key); ok {
+				seen[v] = true
+			}
+		}
+		if len(seen) < q.MinValues {
+			return key
+		}
+	}
+	return ""
+}
+
+// valueOf returns the value a label would have on a node of the offering.
+func valueOf(o capacity.CatalogOffering, key string) (string, bool) {
+	switch key {
+	case corev1.LabelTopologyZone:
+		return o.Zone, true
+	case karpv1.CapacityTypeLabelKey:
+		return o.CapacityType, true
+	case capacity.ZoneIDLabel:
+		return o.ZoneID, o.ZoneID != ""
+	}
+	v, ok := o.Type.Labels[key]
+	return v, ok
+}
