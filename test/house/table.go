@@ -59,16 +59,26 @@ func Bans() []Ban {
 	pure := []string{"provisioner/capacity", "provisioner/plan"}
 	const same = "the same input gives the same answer on any machine"
 	return []Ban{
-		{Import: "github.com/aws/aws-sdk-go-v2", Except: []string{"provisioner/ec2", "cmd", "test"},
-			Reason: "EC2 is spoken in provisioner/ec2, where its error codes become kinds"},
-		{Import: "github.com/aws/smithy-go", Except: []string{"provisioner/ec2", "cmd", "test"},
-			Reason: "EC2 is spoken in provisioner/ec2, where its error codes become kinds"},
-		{Import: "k8s.io/kubernetes", Except: []string{"scheduler", "cmd/slipway-scheduler", "test"},
-			Reason: "Kubernetes' internals change with every minor: only the scheduler and its judge live in them"},
-		{Import: "sigs.k8s.io/karpenter", Except: []string{"sigs.k8s.io/karpenter/pkg/apis", "test"}, Tests: true,
-			Reason: "the product shares Karpenter's API and none of its code"},
-		{Import: "github.com/aws/karpenter-provider-aws", Except: []string{"github.com/aws/karpenter-provider-aws/pkg/apis", "test"}, Tests: true,
-			Reason: "the product shares Karpenter's API and none of its code"},
+		{
+			Import: "github.com/aws/aws-sdk-go-v2", Except: []string{"provisioner/ec2", "cmd", "test"},
+			Reason: "EC2 is spoken in provisioner/ec2, where its error codes become kinds",
+		},
+		{
+			Import: "github.com/aws/smithy-go", Except: []string{"provisioner/ec2", "cmd", "test"},
+			Reason: "EC2 is spoken in provisioner/ec2, where its error codes become kinds",
+		},
+		{
+			Import: "k8s.io/kubernetes", Except: []string{"scheduler", "cmd/slipway-scheduler", "test"},
+			Reason: "Kubernetes' internals change with every minor: only the scheduler and its judge live in them",
+		},
+		{
+			Import: "sigs.k8s.io/karpenter", Except: []string{"sigs.k8s.io/karpenter/pkg/apis", "test"}, Tests: true,
+			Reason: "the product shares Karpenter's API and none of its code",
+		},
+		{
+			Import: "github.com/aws/karpenter-provider-aws", Except: []string{"github.com/aws/karpenter-provider-aws/pkg/apis", "test"}, Tests: true,
+			Reason: "the product shares Karpenter's API and none of its code",
+		},
 		{Import: "os", In: pure, Reason: same},
 		{Import: "net", In: pure, Reason: same},
 		{Import: "syscall", In: pure, Reason: same},

@@ -1,0 +1,107 @@
+# Copyright The Slipway Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# `make` lists the targets. Needed: Go (see go.mod) and GNU make; `make race` also needs a C compiler.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+GO ?= go
+export GO
+
+# TESTFLAGS go to every `go test`; PKGS says what is tested.
+TESTFLAGS ?=
+PKGS ?= ./...
+
+# Packages that only start and stop processes: the race detector would watch them wait.
+RACE_SKIP := /(cmd/[^/]+|test/(bench|cluster|house)(/.*)?|(.*/)?gen)$$
+
+# Benchmarks that exist, one folder a benchmark.
+BENCHES := $(patsubst test/bench/%/main.go,%,$(wildcard test/bench/*/main.go))
+
+# Targets whose command is not in this tree.
+ABSENT := $(if $(BENCHES),,bench) $(if $(wildcard test/fidelity/*.go),,fidelity) $(if $(wildcard cmd/slipway/main.go),,demo)
+
+GOLANGCI := bin/tools/golangci-lint
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' -v absent=' $(ABSENT) ' '/^[a-z0-9-]+:.*## / && !index(absent, " " $$1 " ") {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@$(foreach b,$(BENCHES),printf '  %-16s %s\n' 'bench-$(b)' 'run test/bench/$(b), print its figures';)
+
+.PHONY: build
+build: ## build all commands into bin/
+	@mkdir -p bin
+	@hack/progress.sh -o bin/ ./cmd/...
+
+.PHONY: k8s
+k8s: ## build etcd, kube-apiserver, kube-controller-manager and kwok into bin/k8s/, if missing
+	@$(GO) run ./test/cluster/build >&2
+
+.PHONY: test
+test: k8s ## run unit and integration tests (PKGS=./provisioner/... TESTFLAGS='-run X -v')
+	@$(GO) test -timeout 20m $(TESTFLAGS) $(PKGS) 2>&1 | awk -f hack/summary.awk
+
+.PHONY: race
+race: k8s ## run the tests under the race detector, apart from packages that only drive processes
+	@packages=$$($(GO) list $(PKGS) | grep -Ev '$(RACE_SKIP)'); \
+	$(GO) test -race -timeout 30m $(TESTFLAGS) $$packages 2>&1 | awk -f hack/summary.awk
+
+.PHONY: vet
+vet: ## run go vet
+	@$(GO) vet $(PKGS)
+
+.PHONY: lint
+lint: $(GOLANGCI) ## run golangci-lint, pinned in tools/
+	@$(GOLANGCI) run $(PKGS)
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## format the sources (gofumpt, import groups)
+	@$(GOLANGCI) fmt
+
+.PHONY: fmt-check
+fmt-check: $(GOLANGCI) ## show what `make fmt` would change and fail if it is anything
+	@$(GOLANGCI) fmt --diff
+
+.PHONY: generate
+generate: ## run go generate
+	@$(GO) generate ./...
+
+.PHONY: verify
+verify: ## generate, then check format, vet, lint, modules, house rules and a clean tree
+	@hack/verify.sh
+
+ifneq ($(wildcard test/fidelity/*.go),)
+.PHONY: fidelity
+fidelity: k8s ## compare the planner with the scheduler's own filters on generated clusters
+	@$(GO) test ./test/fidelity/... -run Fidelity -count=1 -timeout 30m -v $(TESTFLAGS)
+endif
+
+ifneq ($(BENCHES),)
+.PHONY: bench
+bench: $(addprefix bench-,$(BENCHES)) ## run every benchmark
+
+.PHONY: $(addprefix bench-,$(BENCHES))
+$(addprefix bench-,$(BENCHES)): bench-%: build k8s
+	@$(GO) run ./test/bench/$* $(ARGS)
+endif
+
+ifneq ($(wildcard cmd/slipway/main.go),)
+.PHONY: demo
+demo: build k8s ## a cluster that buys nodes, on this machine and without a cloud account (KEEP=1 leaves it up)
+	@bin/slipway demo $(if $(KEEP),--keep) $(ARGS)
+endif
+
+.PHONY: clean
+clean: ## delete what was built here; Go's caches stay
+	rm -rf bin dist
+
+# -C keeps the tools' module out of the product's build.
+$(GOLANGCI): tools/go.mod tools/go.sum
+	@mkdir -p $(@D)
+	@echo "building golangci-lint (once: about 2 minutes on 2 cores)" >&2
+	@$(GO) build -C tools -o ../$(@D)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
