@@ -1,0 +1,41 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claim takes a NodeClaim from its launch to its end, by Karpenter's
+// contract (conditions and their reasons, labels, annotations, taints,
+// finalizers, owner references), so that whatever watches Karpenter's NodeClaims
+// works unchanged.
+//
+//   - [Reconciler] registers the Node of a launched claim (finalizer, owner
+//     reference, the claim's labels, annotations and taints, then the
+//     unregistered taint is taken off), initializes it when it is ready to take
+//     pods, deletes claims that were not launched or registered in time, and
+//     ends claims that are deleted.
+//   - [NodeReconciler] deletes the claim of a Node that is deleted by hand, and
+//     lets go of Nodes that have no claim any more.
+//   - [Collector] ends instances that no claim stands for and claims whose
+//     instance is gone.
+//
+// Nothing sleeps: claims and Nodes are watched, and only EC2, which cannot be,
+// is asked again after a while. A reconcile writes the Node at most once
+// for registration and once for initialization, and the claim's status at
+// most once; every write that replaces a list carries the resourceVersion it is
+// based on.
+//
+// Ending a claim is: taint the Node karpenter.sh/disrupted:NoSchedule, delete
+// the Node object (its finalizer keeps it), drain, terminate the instance, wait
+// until EC2 says that it is gone, let go of Node and claim. The drain here is the
+// small honest one (see drain): every pod that is neither a daemonset's nor a
+// mirror pod is evicted through the Eviction API, so disruption budgets hold;
+// karpenter.sh/do-not-disrupt pods are waited for; at the claim's
+// terminationGracePeriod what is left is deleted. Ordering by priority, waiting
+// for volumes to detach and deciding which claims to end belong to package
+// disruption, whose drain replaces the call in [Reconciler] marked "drain".
+//
+// The package never creates a claim and never launches an instance. It never
+// touches claims whose node class is of another provider, nor instances without
+// Slipway's launch tag that have no claim (Karpenter's own).
+//
+// Import level 4: imports capacity, ec2 and the API packages; wired by the
+// controller's command.
+package claim

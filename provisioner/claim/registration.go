@@ -1,0 +1,172 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// register joins the claim with its Node and returns the Node, nil if there is none yet or more than one. (Karpenter core,
+// pkg/controllers/nodeclaim/lifecycle/registration.go.)
+func (r *Reconciler) register(ctx context.Context, claim *karpv1.NodeClaim) (*corev1.Node, error) {
+	conditions := r.conditions(claim)
+	nodes, err := nodesOf(ctx, r.Kube, claim)
+	if err != nil {
+		return nil, err
+	}
+	registered := conditions.Get(karpv1.ConditionTypeRegistered)
+	switch {
+	case len(nodes) == 0:
+		if registered.IsUnknown() {
+			conditions.SetUnknownWithReason(karpv1.ConditionTypeRegistered, "NodeNotFound", "Node not registered with cluster")
+		}
+		return nil, nil
+	case len(nodes) > 1:
+		if registered.IsUnknown() {
+			conditions.SetFalse(karpv1.ConditionTypeRegistered, "MultipleNodesFound", "Invariant violated, matched multiple nodes")
+		}
+		return nil, nil
+	}
+	node := &nodes[0]
+	if !registered.IsUnknown() {
+		return node, nil
+	}
+	if node.Labels[karpv1.NodeRegisteredLabelKey] == "" && !hasTaint(node.Spec.Taints, karpv1.UnregisteredNoExecuteTaint) {
+		r.Events.Eventf(claim, nil, corev1.EventTypeWarning, "UnregisteredTaintMissing", "Register",
+			"Missing %s taint which prevents registration related race conditions on Karpenter-managed nodes", karpv1.UnregisteredTaintKey)
+	}
+	before := node.DeepCopy()
+	join(claim, node)
+	if !equality.Semantic.DeepEqual(before, node) {
+		if err := r.Kube.Patch(ctx, node, locked(before)); err != nil {
+			return nil, fmt.Errorf("registering node %q: %w", node.Name, err)
+		}
+	}
+	claim.Status.NodeName = node.Name
+	conditions.SetTrue(karpv1.ConditionTypeRegistered)
+	return node, nil
+}
+
+// join writes to the Node what the claim says about it. The unregistered taint, which has kept all pods off, goes in the
+// same write as the labels and taints come.
+func join(claim *karpv1.NodeClaim, node *corev1.Node) {
+	controllerutil.AddFinalizer(node, karpv1.TerminationFinalizer)
+	own(claim, node)
+	if node.Labels[karpv1.NodeDoNotSyncTaintsLabelKey] != "true" {
+		for _, t := range slices.Concat(claim.Spec.Taints, claim.Spec.StartupTaints) {
+			if !hasTaint(node.Spec.Taints, t) {
+				node.Spec.Taints = append(node.Spec.Taints, t)
+			}
+		}
+	}
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&karpv1.UnregisteredNoExecuteTaint) })
+	node.Annotations = merged(node.Annotations, claim.Annotations)
+	node.Labels = merged(node.Labels, claim.Labels)
+	node.Labels[karpv1.NodeRegisteredLabelKey] = "true"
+}
+
+// own makes the claim the owner of the Node.
+func own(claim *karpv1.NodeClaim, node *corev1.Node) {
+	apiVersion, kind := "karpenter.sh/v1", "NodeClaim"
+	for _, o := range node.OwnerReferences {
+		if o.APIVersion == apiVersion && o.Kind == kind && o.UID == claim.UID {
+			return
+		}
+	}
+	node.OwnerReferences = append(node.OwnerReferences, metav1.OwnerReference{
+		APIVersion: apiVersion, Kind: kind, Name: claim.Name, UID: claim.UID, BlockOwnerDeletion: ptr.To(true),
+	})
+}
+
+func merged(base, over map[string]string) map[string]string {
+	out := make(map[string]string, len(base)+len(over)+1)
+	maps.Copy(out, base)
+	maps.Copy(out, over)
+	return out
+}
+
+func hasTaint(taints []corev1.Taint, t corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
+}
+
+// initialize marks the Node as ready for pods. (Karpenter core, initialization.go.)
+func (r *Reconciler) initialize(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node) error {
+	conditions := r.conditions(claim)
+	if !conditions.Get(karpv1.ConditionTypeInitialized).IsUnknown() || !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue() {
+		return nil
+	}
+	if reason, message := uninitialized(claim, node); reason != "" {
+		conditions.SetUnknownWithReason(karpv1.ConditionTypeInitialized, reason, message)
+		return nil
+	}
+	if node.Labels[karpv1.NodeInitializedLabelKey] != "true" {
+		before := node.DeepCopy()
+		node.Labels = merged(node.Labels, map[string]string{karpv1.NodeInitializedLabelKey: "true"})
+		if err := r.Kube.Patch(ctx, node, locked(before)); err != nil {
+			return fmt.Errorf("labelling node %q as initialized: %w", node.Name, err)
+		}
+	}
+	conditions.SetTrue(karpv1.ConditionTypeInitialized)
+	return nil
+}
+
+// uninitialized says what a Node still lacks, in Karpenter's words; an empty reason if nothing.
+func uninitialized(claim *karpv1.NodeClaim, node *corev1.Node) (reason, message string) {
+	if !nodeReady(node) {
+		return "NodeNotReady", "Node status is NotReady"
+	}
+	for _, t := range claim.Spec.StartupTaints {
+		if hasTaint(node.Spec.Taints, t) {
+			return "StartupTaintsExist", fmt.Sprintf("StartupTaint %q still exists", taintString(t))
+		}
+	}
+	for _, t := range node.Spec.Taints {
+		if ephemeral(t) {
+			return "KnownEphemeralTaintsExist", fmt.Sprintf("KnownEphemeralTaint %q still exists", taintString(t))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(claim.Spec.Resources.Requests)) {
+		asked, have := claim.Spec.Resources.Requests[name], node.Status.Allocatable[name]
+		if !asked.IsZero() && have.IsZero() {
+			return "ResourceNotRegistered", fmt.Sprintf("Resource %q was requested but not registered", name)
+		}
+	}
+	return "", ""
+}
+
+func nodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// ephemeral reports whether the taint is one that every booting node has for a while (Karpenter's KnownEphemeralTaints).
+func ephemeral(t corev1.Taint) bool {
+	switch {
+	case t.Key == corev1.TaintNodeNotReady && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute),
+		t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoSchedule,
+		t.Key == "node.cloudprovider.kubernetes.io/uninitialized" && t.Effect == corev1.TaintEffectNoSchedule,
+		t.MatchTaint(&karpv1.UnregisteredNoExecuteTaint):
+		return true
+	}
+	return strings.HasPrefix(t.Key, "readiness.k8s.io/")
+}
+
+func taintString(t corev1.Taint) string {
+	if t.Value == "" {
+		return fmt.Sprintf("%s:%s", t.Key, t.Effect)
+	}
+	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
+}
