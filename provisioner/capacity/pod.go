@@ -30,7 +30,7 @@ type Class struct {
 	// Terms are alternatives: a node satisfies the class if it satisfies at least one. Each is the node selector and one
 	// required node affinity term; always at least one element, possibly empty. Requirements that volumes add are in each.
 	Terms []Requirements
-	// NodeNames restricts the class to nodes by name (matchFields on metadata.name); nil if unrestricted.
+	// NodeNames restricts the class to nodes by name (matchFields on metadata.name); empty if unrestricted.
 	NodeNames   sets.Set[string]
 	Tolerations []corev1.Toleration
 	HostPorts   []HostPort

@@ -190,7 +190,7 @@ func (q *pool) match(c *capacity.Class) fit {
 	if t, ok := c.Tolerates(q.Taints); !ok {
 		return fit{why: TaintNotToler, detail: fmt.Sprintf("taint %s is not tolerated", t.ToString())}
 	}
-	if c.NodeNames != nil {
+	if len(c.NodeNames) > 0 {
 		return fit{why: Incompatible, detail: "the pod names its node (matchFields), a new node has another name"}
 	}
 	f := q.matchTerms(c)

@@ -37,7 +37,7 @@ func (n *node) domain(key string) (string, bool) {
 
 // satisfies reports whether the node, however what is undecided about it turns out, meets one of the class's terms.
 func (n *node) satisfies(c *capacity.Class) bool {
-	if c.NodeNames != nil && !c.NodeNames.Has(n.Name) {
+	if len(c.NodeNames) > 0 && !c.NodeNames.Has(n.Name) {
 		return false
 	}
 	for _, term := range c.Terms {

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -21,6 +22,8 @@ type solver struct {
 	step     int
 	out      Result
 	stuck    []stuck
+	caps     caps
+	recap    bool // a cap was added: the plan has to be made anew
 }
 
 // stuck are pods of a demand that found no place, with the reason if packing knows it better than matching.
@@ -32,14 +35,43 @@ type stuck struct {
 	detail string
 }
 
+// maxRounds bounds how often a plan is made anew because a domain could not take its share of a class. Each round caps at
+// least one more domain; nearly all inputs need one round.
+const maxRounds = 10
+
 // Solve plans the input. It never fails: what cannot be placed is in Result.Unplaced.
 func Solve(in Input) Result {
 	if in.MaxOfferings == 0 {
 		in.MaxOfferings = DefaultMaxOfferings
 	}
-	s := &solver{in: in}
+	caps := caps{}
+	for round := 0; ; round++ {
+		s := &solver{in: in, caps: caps}
+		s.run()
+		if !s.recap || round == maxRounds {
+			return s.out
+		}
+	}
+}
+
+// caps bound how many pods of a demand may go to a domain, learned from rounds in which the domain took no more. A class
+// that spreads must not have more in the other domains because of pods that were planned for this one and found no node.
+type caps map[string]domainCap
+
+type domainCap struct {
+	most   int
+	why    Reason
+	pool   string
+	detail string
+}
+
+func capKey(d *demand, at spot) string {
+	return fmt.Sprintf("%s %d %s", d.class.ID, d.priority, at.key())
+}
+
+func (s *solver) run() {
 	s.compile()
-	for _, n := range in.View.Nodes {
+	for _, n := range s.in.View.Nodes {
 		s.nodes = append(s.nodes, prepareNode(n))
 	}
 	s.topology()
@@ -53,7 +85,6 @@ func Solve(in Input) Result {
 	}
 	s.finish()
 	s.explain()
-	return s.out
 }
 
 // tier places the demands of one priority.
@@ -68,7 +99,10 @@ func (s *solver) tier(demands []*demand) {
 	s.pack(items)
 	for _, it := range items {
 		if len(it.pods) > 0 {
-			it.d.record(it.at, "", -len(it.pods))
+			if len(it.at) > 0 {
+				s.caps[capKey(it.d, it.at)] = domainCap{most: it.share - len(it.pods), why: it.why, pool: it.whyPool, detail: it.whyDetail}
+				s.recap = true
+			}
 			s.stuck = append(s.stuck, stuck{d: it.d, pods: it.pods, why: it.why, pool: it.whyPool, detail: it.whyDetail})
 		}
 	}

@@ -14,6 +14,8 @@ type item struct {
 	d    *demand
 	at   spot
 	pods []*capacity.Pod
+	// share is how many pods the item got when the demand was split.
+	share int
 	// masks are, a pool, the offerings that will do: the class's own, narrowed to the domains. Nil where the pool cannot be used.
 	masks []capacity.Set
 	// custom are, a pool, what the item asks of labels the pool leaves open.
@@ -45,6 +47,9 @@ func (s *solver) split(d *demand) []*item {
 	for len(d.pods) > 0 {
 		best := -1
 		for i, c := range choices {
+			if most, ok := s.caps[capKey(d, c.at)]; ok && c.share >= most.most {
+				continue
+			}
 			if d.allowed(c.at) && (best < 0 || d.load(c.at) < d.load(choices[best].at)) {
 				best = i
 			}
@@ -53,20 +58,29 @@ func (s *solver) split(d *demand) []*item {
 			break
 		}
 		choices[best].pods = append(choices[best].pods, d.pods[0])
+		choices[best].share++
 		d.pods = d.pods[1:]
 		d.record(choices[best].at, "", 1)
 	}
 	if len(d.pods) > 0 {
-		s.stuck = append(s.stuck, stuck{d: d, pods: d.pods, why: topologyReason(choices)})
+		s.stuck = append(s.stuck, s.leftOver(d, choices))
 	}
 	return slices.DeleteFunc(choices, func(it *item) bool { return len(it.pods) == 0 })
 }
 
-func topologyReason(choices []*item) Reason {
-	if len(choices) == 0 {
-		return ""
+// leftOver says why pods of a demand got no domain: a domain that took no more, if there is one, else the rules themselves.
+func (s *solver) leftOver(d *demand, choices []*item) stuck {
+	out := stuck{d: d, pods: d.pods}
+	if len(choices) > 0 {
+		out.why = TopologyBlocks
 	}
-	return TopologyBlocks
+	for _, c := range choices {
+		if most, ok := s.caps[capKey(d, c.at)]; ok && most.why != "" {
+			out.why, out.pool, out.detail = most.why, most.pool, most.detail
+			break
+		}
+	}
+	return out
 }
 
 // maxChoices bounds the combinations of domains that are looked at for one class, so that a class with many topology
