@@ -1,0 +1,156 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"sigs.k8s.io/yaml"
+)
+
+// ArgsAPIVersion and ArgsKind identify the plugin's arguments; both may be left
+// out of a configuration file.
+const (
+	ArgsAPIVersion = "slipway.sh/v1alpha1"
+	ArgsKind       = "SlipwayArgs"
+)
+
+// Defaults of SlipwayArgs, and the only place where they are written.
+const (
+	// DefaultBatchDebounce is the quiet time after the queue has drained. One
+	// millisecond is longer than the gap between two pods that are already on
+	// the watch, and far below what the eye or an API call notices.
+	DefaultBatchDebounce = time.Millisecond
+	// DefaultBatchMax bounds how long a batch may stay open while pods keep coming.
+	DefaultBatchMax = 100 * time.Millisecond
+	// DefaultGateDeadline is the safety net under a lost release. It costs one
+	// failed scheduling cycle a pod when it passes, so it may be short compared
+	// with the slowest boot of an instance.
+	DefaultGateDeadline = 5 * time.Minute
+)
+
+// SlipwayArgs are the arguments of the Slipway plugin, given as
+// profiles[].pluginConfig[].args of a KubeSchedulerConfiguration.
+type SlipwayArgs struct {
+	metav1.TypeMeta `json:",inline"`
+	// BatchDebounce is how long after the last offered pod and the draining of
+	// the scheduling queue a batch is planned. Zero plans at once.
+	BatchDebounce *metav1.Duration `json:"batchDebounce,omitempty"`
+	// BatchMax is the longest time between the first pod of a batch and its plan.
+	BatchMax *metav1.Duration `json:"batchMax,omitempty"`
+	// GateDeadline is the longest time a pod stays parked without being looked
+	// at again.
+	GateDeadline *metav1.Duration `json:"gateDeadline,omitempty"`
+}
+
+// DecodeArgs decodes what a scheduler configuration holds for the plugin,
+// strictly, and returns it defaulted and validated. A nil object, which is what
+// the framework passes when there is no entry, gives the defaults. Errors name
+// the field.
+func DecodeArgs(obj runtime.Object) (*SlipwayArgs, error) {
+	args := &SlipwayArgs{}
+	if obj != nil {
+		unknown, ok := obj.(*runtime.Unknown)
+		if !ok {
+			return nil, fmt.Errorf("decoding %s: want raw JSON or YAML, got %T", ArgsKind, obj)
+		}
+		if err := decodeStrict(unknown.Raw, args); err != nil {
+			return nil, fmt.Errorf("decoding %s: %w", ArgsKind, err)
+		}
+	}
+	args.setDefaults()
+	if errs := args.validate(); len(errs) > 0 {
+		return nil, fmt.Errorf("validating %s: %w", ArgsKind, errs.ToAggregate())
+	}
+	return args, nil
+}
+
+// ArgsOf returns the plugin's arguments in a profile and whether the profile
+// names the plugin at all, be it in multiPoint or in postFilter.
+func ArgsOf(profile schedulerapi.KubeSchedulerProfile) (args *SlipwayArgs, enabled bool, err error) {
+	if profile.Plugins == nil || !names(profile.Plugins.MultiPoint) && !names(profile.Plugins.PostFilter) {
+		return nil, false, nil
+	}
+	var raw runtime.Object
+	for _, pc := range profile.PluginConfig {
+		if pc.Name == Name {
+			raw = pc.Args
+		}
+	}
+	args, err = DecodeArgs(raw)
+	if err != nil {
+		return nil, true, fmt.Errorf("reading profile %q: %w", profile.SchedulerName, err)
+	}
+	return args, true, nil
+}
+
+func names(set schedulerapi.PluginSet) bool {
+	for _, p := range set.Enabled {
+		if p.Name == Name {
+			return true
+		}
+	}
+	return false
+}
+
+// decodeStrict accepts JSON and YAML and refuses unknown and repeated fields.
+func decodeStrict(raw []byte, into *SlipwayArgs) error {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(raw)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(asJSON))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+func (a *SlipwayArgs) setDefaults() {
+	for _, d := range []struct {
+		field **metav1.Duration
+		value time.Duration
+	}{
+		{&a.BatchDebounce, DefaultBatchDebounce},
+		{&a.BatchMax, DefaultBatchMax},
+		{&a.GateDeadline, DefaultGateDeadline},
+	} {
+		if *d.field == nil {
+			*d.field = &metav1.Duration{Duration: d.value}
+		}
+	}
+}
+
+func (a *SlipwayArgs) validate() field.ErrorList {
+	var errs field.ErrorList
+	if a.APIVersion != "" && a.APIVersion != ArgsAPIVersion {
+		errs = append(errs, field.NotSupported(field.NewPath("apiVersion"), a.APIVersion, []string{ArgsAPIVersion}))
+	}
+	if a.Kind != "" && a.Kind != ArgsKind {
+		errs = append(errs, field.NotSupported(field.NewPath("kind"), a.Kind, []string{ArgsKind}))
+	}
+	if a.BatchDebounce.Duration < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("batchDebounce"), a.BatchDebounce.Duration.String(), "must not be negative"))
+	}
+	if a.BatchMax.Duration <= 0 || a.BatchMax.Duration < a.BatchDebounce.Duration {
+		errs = append(errs, field.Invalid(field.NewPath("batchMax"), a.BatchMax.Duration.String(), "must be positive and not below batchDebounce"))
+	}
+	if a.GateDeadline.Duration < time.Second {
+		errs = append(errs, field.Invalid(field.NewPath("gateDeadline"), a.GateDeadline.Duration.String(), "must be at least 1s"))
+	}
+	return errs
+}
