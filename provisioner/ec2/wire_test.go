@@ -1,0 +1,481 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ec2_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/ec2"
+	"github.com/slipway-sh/slipway/test/ec2emu"
+)
+
+var authority = []byte("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n")
+
+func start(t *testing.T) (*ec2emu.Emulator, *ec2.Client) {
+	t.Helper()
+	emu, err := ec2emu.Start(t.Context(), ec2emu.Options{
+		Seed: 1, ClusterName: "demo", ClusterEndpoint: "https://127.0.0.1:6443", ClusterCA: authority, InstantBoot: true,
+		Roles: []string{"KarpenterNodeRole-demo"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(emu.Close)
+	return emu, ec2.New(emu.AWSConfig(), ec2.Options{ClusterName: "demo"})
+}
+
+func discovery(name string) map[string]string { return map[string]string{"karpenter.sh/discovery": name} }
+
+// resolved is a class whose status holds what its terms select.
+func resolved(t *testing.T, c *ec2.Client) *v1.EC2NodeClass {
+	t.Helper()
+	class := &v1.EC2NodeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "class-uid", ResourceVersion: "1"},
+		Spec: v1.EC2NodeClassSpec{
+			AMISelectorTerms:           []v1.AMISelectorTerm{{Alias: "al2023@latest"}},
+			SubnetSelectorTerms:        []v1.SubnetSelectorTerm{{Tags: discovery("demo")}},
+			SecurityGroupSelectorTerms: []v1.SecurityGroupSelectorTerm{{Tags: discovery("demo")}},
+			Role:                       "KarpenterNodeRole-demo",
+		},
+	}
+	subnets, err := c.Subnets(t.Context(), class.Spec.SubnetSelectorTerms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range subnets {
+		class.Status.Subnets = append(class.Status.Subnets, v1.Subnet{ID: s.ID, Zone: s.Zone, ZoneID: s.ZoneID})
+	}
+	groups, err := c.SecurityGroups(t.Context(), class.Spec.SecurityGroupSelectorTerms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		class.Status.SecurityGroups = append(class.Status.SecurityGroups, v1.SecurityGroup{ID: g.ID, Name: g.Name})
+	}
+	images, err := c.Images(t.Context(), class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range images {
+		class.Status.AMIs = append(class.Status.AMIs, v1.AMI{ID: i.ID, Name: i.Name, Requirements: i.Requirements})
+	}
+	if len(subnets) == 0 || len(groups) == 0 || len(images) < 3 {
+		t.Fatalf("resolved %d subnets, %d groups, %d images; want some of each", len(subnets), len(groups), len(images))
+	}
+	return class
+}
+
+func TestSelectors(t *testing.T) {
+	_, c := start(t)
+	all, err := c.Subnets(t.Context(), []v1.SubnetSelectorTerm{{Tags: map[string]string{"karpenter.sh/discovery": "*"}}})
+	if err != nil || len(all) < 2 {
+		t.Fatalf("Subnets with any value = %d subnets, err %v; want several", len(all), err)
+	}
+	if !slices.IsSortedFunc(all, func(a, b ec2.Subnet) int { return int(b.FreeAddresses - a.FreeAddresses) }) {
+		t.Errorf("subnets are not sorted by free addresses: %+v", all)
+	}
+	tests := []struct {
+		name  string
+		terms []v1.SubnetSelectorTerm
+		want  int
+	}{
+		{"ids and tags are alternatives, found once", []v1.SubnetSelectorTerm{{ID: all[0].ID}, {ID: all[1].ID}, {Tags: discovery("demo")}}, len(all)},
+		{"one id", []v1.SubnetSelectorTerm{{ID: all[0].ID}}, 1},
+		{"tags are all required", []v1.SubnetSelectorTerm{{Tags: map[string]string{"karpenter.sh/discovery": "demo", "none": "*"}}}, 0},
+		{"another value", []v1.SubnetSelectorTerm{{Tags: discovery("other")}}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := c.Subnets(t.Context(), tt.terms)
+			if err != nil || len(got) != tt.want {
+				t.Errorf("Subnets = %d subnets, err %v; want %d", len(got), err, tt.want)
+			}
+		})
+	}
+	byTag, err := c.SecurityGroups(t.Context(), []v1.SecurityGroupSelectorTerm{{Tags: discovery("demo")}})
+	if err != nil || len(byTag) == 0 {
+		t.Fatalf("SecurityGroups by tag = %v, err %v; want some", byTag, err)
+	}
+	byName, err := c.SecurityGroups(t.Context(), []v1.SecurityGroupSelectorTerm{{Name: byTag[0].Name}, {ID: byTag[0].ID}})
+	if err != nil || len(byName) != 1 || byName[0] != byTag[0] {
+		t.Errorf("SecurityGroups by name and id = %v, err %v; want %v", byName, err, byTag[:1])
+	}
+}
+
+func TestImages(t *testing.T) {
+	emu, c := start(t)
+	latest := resolved(t, c)
+	want := latest.Status.AMIs[0]
+	emu.SetParameter("/mine", want.ID)
+	byTerm := func(terms ...v1.AMISelectorTerm) *v1.EC2NodeClass {
+		return &v1.EC2NodeClass{Spec: v1.EC2NodeClassSpec{AMISelectorTerms: terms}}
+	}
+	for name, class := range map[string]*v1.EC2NodeClass{
+		"id":        byTerm(v1.AMISelectorTerm{ID: want.ID}),
+		"name":      byTerm(v1.AMISelectorTerm{Name: want.Name}),
+		"parameter": byTerm(v1.AMISelectorTerm{SSMParameter: "/mine"}, v1.AMISelectorTerm{SSMParameter: "/missing"}),
+	} {
+		got, err := c.Images(t.Context(), class)
+		if err != nil || len(got) != 1 || got[0].ID != want.ID {
+			t.Errorf("by %s: %+v, err %v; want image %q", name, got, err, want.ID)
+		}
+	}
+	if _, err := c.Images(t.Context(), byTerm(v1.AMISelectorTerm{Alias: "al2023@v19990101"})); capacity.KindOf(err) != capacity.NotFound {
+		t.Errorf("a version nobody published: err = %v, want kind NotFound", err)
+	}
+	if got, err := c.Images(t.Context(), byTerm(v1.AMISelectorTerm{ID: "ami-0000000000000dead"})); err != nil || len(got) != 0 {
+		t.Errorf("an id nobody knows: %v, err %v; want none and no error", got, err)
+	}
+	br, err := c.Images(t.Context(), byTerm(v1.AMISelectorTerm{Alias: "bottlerocket@latest"}))
+	if err != nil || len(br) < 3 {
+		t.Errorf("bottlerocket: %d images, err %v; want one for each variant", len(br), err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	emu, c := start(t)
+	got, err := c.Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Version != "1.37" || got.Endpoint != "https://127.0.0.1:6443" || got.ServiceCIDR != "10.100.0.0/16" || got.CA == "" {
+		t.Errorf("cluster = %+v, want what EKS says", got)
+	}
+	emu.Inject(ec2emu.Fault{Action: "*", Code: "InternalError"})
+	if again, err := c.Cluster(t.Context()); err != nil || again != got {
+		t.Errorf("while EKS is down: %+v, err %v; want the last answer", again, err)
+	}
+	own := ec2.Options{ClusterName: "demo", Endpoint: "https://own", CA: "QQ==", ServiceCIDR: "10.0.0.0/8", KubernetesVersion: "1.36"}
+	if got, err := ec2.New(emu.AWSConfig(), own).Cluster(t.Context()); err != nil || got.Endpoint != "https://own" || got.Version != "1.36" {
+		t.Errorf("with all settings given: %+v, err %v; want them without asking", got, err)
+	}
+}
+
+func TestInstanceProfile(t *testing.T) {
+	emu, c := start(t)
+	class := resolved(t, c)
+	name, err := c.EnsureInstanceProfile(t.Context(), class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if again, err := c.EnsureInstanceProfile(t.Context(), class); err != nil || again != name {
+			t.Errorf("again: %q, err %v; want %q", again, err, name)
+		}
+	}
+	if n := count(emu, "CreateInstanceProfile"); n != 1 {
+		t.Errorf("%d profiles were made, want 1", n)
+	}
+	class.Spec.Role = "Missing"
+	if _, err := c.EnsureInstanceProfile(t.Context(), class); capacity.KindOf(err) != capacity.NotFound {
+		t.Errorf("a role that does not exist: err = %v, want kind NotFound", err)
+	}
+	class.Spec.Role, class.Spec.InstanceProfile = "", new(string)
+	*class.Spec.InstanceProfile = "mine"
+	if got, err := c.EnsureInstanceProfile(t.Context(), class); err != nil || got != "mine" {
+		t.Errorf("own profile: %q, err %v; want it as it is", got, err)
+	}
+	for range 2 {
+		if err := c.DeleteInstanceProfiles(t.Context(), class); err != nil {
+			t.Errorf("deleting: %v", err)
+		}
+	}
+	if n := count(emu, "DeleteInstanceProfile"); n != 2 { // that of the missing role too
+		t.Errorf("%d profiles were deleted, want 2", n)
+	}
+}
+
+// A call that died between making the profile and giving it its role is finished by the next.
+func TestInstanceProfileAfterAnInterruptedCall(t *testing.T) {
+	emu, c := start(t)
+	class := resolved(t, c)
+	emu.Inject(ec2emu.Fault{Action: "AddRoleToInstanceProfile", Code: "AccessDenied", Count: 1})
+	if _, err := c.EnsureInstanceProfile(t.Context(), class); capacity.KindOf(err) != capacity.Unauthorized {
+		t.Fatalf("err = %v, want kind Unauthorized", err)
+	}
+	if _, err := c.EnsureInstanceProfile(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(emu, "CreateInstanceProfile"); n != 1 {
+		t.Errorf("%d profiles were made, want 1", n)
+	}
+}
+
+func count(emu *ec2emu.Emulator, action string) int {
+	n := 0
+	for _, r := range emu.Requests() {
+		if r.Action == action {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCatalogOfTheRegion(t *testing.T) {
+	_, c := start(t)
+	class := resolved(t, c)
+	cs, err := ec2.NewCatalogs(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cs.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	cat := cs.For(class)
+	t.Logf("built %d types, %d offerings in %s", len(cat.Types), len(cat.Offerings), time.Since(begun))
+	if len(cat.Types) < 900 || len(cat.Offerings) < 3000 {
+		t.Errorf("%d types, %d offerings; want those of a large region", len(cat.Types), len(cat.Offerings))
+	}
+	m5 := cat.Type("m5.large")
+	if m5 == nil || m5.Allocatable.Pods != 29 || m5.Allocatable.CPU != 1930 {
+		t.Errorf("m5.large = %+v, want 29 pods and 1930m", m5)
+	}
+	for _, o := range cat.Offerings {
+		if o.Price <= 0 || o.ZoneID == "" || !slices.ContainsFunc(class.Status.Subnets, func(s v1.Subnet) bool { return s.Zone == o.Zone }) {
+			t.Fatalf("offering %+v of %s lacks a price, a zone id, or a subnet", o.Offering, o.Type.Name)
+		}
+	}
+	if gpu := cat.Type("g5.xlarge"); gpu == nil || gpu.Allocatable.Get(v1.ResourceNVIDIAGPU) != 1 {
+		t.Errorf("g5.xlarge = %+v, want one GPU", gpu)
+	}
+	if n := testing.AllocsPerRun(100, func() { cs.For(class) }); n != 0 {
+		t.Errorf("asking again allocates %v times, want 0", n)
+	}
+}
+
+func TestRefreshKeepsWhatItHas(t *testing.T) {
+	emu, c := start(t)
+	class := resolved(t, c)
+	cs, err := ec2.NewCatalogs(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cs.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := cs.For(class)
+	emu.Inject(ec2emu.Fault{Action: "*", Code: "RequestLimitExceeded"})
+	if err := cs.Refresh(t.Context()); capacity.KindOf(err) != capacity.Throttled {
+		t.Errorf("err = %v, want kind Throttled", err)
+	}
+	if cs.For(class) != before {
+		t.Error("a failed refresh changed the catalogue")
+	}
+}
+
+func launchable(t *testing.T, c *ec2.Client) (*v1.EC2NodeClass, ec2.Template) {
+	t.Helper()
+	class := resolved(t, c)
+	profile, err := c.EnsureInstanceProfile(t.Context(), class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	class.Status.InstanceProfile = profile
+	tmpl, err := ec2.ClassTemplate(class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := c.Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tmpl.UserData, err = ec2.UserData(v1.AMIFamilyAL2023, ec2.Bootstrap{Cluster: cluster}); err != nil {
+		t.Fatal(err)
+	}
+	tmpl.ImageID = image(class, "amd64")
+	tmpl.Tags = map[string]string{ec2.TagClusterPrefix + "demo": "owned", ec2.TagNodePool: "p"}
+	tmpl.Name = ec2.TemplateName(tmpl)
+	return class, tmpl
+}
+
+// image is the class's image for an architecture without accelerators.
+func image(class *v1.EC2NodeClass, arch string) string {
+	for _, a := range class.Status.AMIs {
+		for _, r := range a.Requirements {
+			if slices.Contains(r.Values, arch) && strings.Contains(a.Name, "standard") {
+				return a.ID
+			}
+		}
+	}
+	return ""
+}
+
+func request(class *v1.EC2NodeClass, tmpl ec2.Template, token string, count int32) ec2.FleetRequest {
+	r := ec2.FleetRequest{Token: token, Count: count, CapacityType: "on-demand", Tags: map[string]string{
+		ec2.TagClusterPrefix + "demo": "owned", ec2.TagNodePool: "p", ec2.TagLaunch: token,
+	}}
+	for _, typ := range []string{"m5.large", "c5.large"} {
+		for _, s := range class.Status.Subnets {
+			r.Overrides = append(r.Overrides, ec2.FleetOverride{
+				TemplateName: tmpl.Name, InstanceType: typ, SubnetID: s.ID, Zone: s.Zone, ImageID: tmpl.ImageID, Priority: 0.1,
+			})
+		}
+	}
+	return r
+}
+
+func TestLaunch(t *testing.T) {
+	_, c := start(t)
+	class, tmpl := launchable(t, c)
+	for range 2 { // the second finds it there
+		if err := c.EnsureTemplate(t.Context(), tmpl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := c.Templates(t.Context())
+	if err != nil || len(stored) != 1 || stored[0].Name != tmpl.Name || stored[0].Tags[ec2.TagNodePool] != "p" {
+		t.Fatalf("Templates = %+v, err %v; want the one made", stored, err)
+	}
+	req := request(class, tmpl, "token-1", 2)
+	first, err := c.Fleet(t.Context(), req)
+	if err != nil || len(first.Instances) != 2 || len(first.Errors) != 0 {
+		t.Fatalf("Fleet = %+v, err %v; want two instances", first, err)
+	}
+	again, err := c.Fleet(t.Context(), req)
+	if diff := cmp.Diff(first, again); err != nil || diff != "" {
+		t.Errorf("the same request again (err %v, -first +again):\n%s", err, diff)
+	}
+	req.Count = 3
+	if _, err := c.Fleet(t.Context(), req); capacity.KindOf(err) != capacity.Conflict {
+		t.Errorf("the same token with other parameters: err = %v, want kind Conflict", err)
+	}
+	ids := []string{first.Instances[0].ID, first.Instances[1].ID}
+	described, err := c.Describe(t.Context(), ids)
+	if err != nil || len(described) != 2 {
+		t.Fatalf("Describe = %+v, err %v; want both", described, err)
+	}
+	for _, i := range described {
+		if i.Zone == "" || i.PrivateDNSName == "" || i.CapacityType != "on-demand" || i.Tags[ec2.TagLaunch] != "token-1" || i.ImageID != tmpl.ImageID {
+			t.Errorf("instance %+v lacks something of its request", i)
+		}
+	}
+	tagged, err := c.DescribeByTag(t.Context(), ec2.TagLaunch, []string{"token-1", "token-2"})
+	if err != nil || len(tagged) != 2 {
+		t.Errorf("DescribeByTag = %d instances, err %v; want 2", len(tagged), err)
+	}
+	if err := c.Tag(t.Context(), ids[0], map[string]string{ec2.TagName: "node-1"}); err != nil {
+		t.Error(err)
+	}
+	ours, err := c.ClusterInstances(t.Context())
+	if err != nil || len(ours) != 2 {
+		t.Errorf("ClusterInstances = %d instances, err %v; want 2", len(ours), err)
+	}
+	if err := c.Terminate(t.Context(), append(ids, "i-0000000000000dead")); err != nil {
+		t.Errorf("terminating with an id nobody knows among them: %v", err)
+	}
+	gone, err := c.Describe(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range gone {
+		if i.State != "shutting-down" && i.State != "terminated" {
+			t.Errorf("instance %q is %q after Terminate", i.ID, i.State)
+		}
+	}
+	for range 2 {
+		if err := c.DeleteTemplate(t.Context(), tmpl.Name); err != nil {
+			t.Errorf("deleting the template: %v", err)
+		}
+	}
+}
+
+func TestDescribeMissing(t *testing.T) {
+	_, c := start(t)
+	class, tmpl := launchable(t, c)
+	if err := c.EnsureTemplate(t.Context(), tmpl); err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.Fleet(t.Context(), request(class, tmpl, "t", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unknown = "i-0000000000000dead"
+	for _, ids := range [][]string{{unknown}, {f.Instances[0].ID, unknown}} {
+		got, err := c.Describe(t.Context(), ids)
+		if capacity.KindOf(err) != capacity.NotFound || !strings.Contains(err.Error(), unknown) || len(got) != len(ids)-1 {
+			t.Errorf("Describe(%q) = %d instances, err %v; want the known ones and kind NotFound", ids, len(got), err)
+		}
+	}
+}
+
+func TestFleetFailures(t *testing.T) {
+	emu, c := start(t)
+	class, tmpl := launchable(t, c)
+	noTemplate, err := c.Fleet(t.Context(), request(class, tmpl, "t0", 1))
+	if kind, code := failure(noTemplate, err); kind != capacity.NotReady || code != ec2.CodeTemplateNotFound {
+		t.Errorf("without a template: kind %q, code %q; want NotReady and %s", kind, code, ec2.CodeTemplateNotFound)
+	}
+	if err := c.EnsureTemplate(t.Context(), tmpl); err != nil {
+		t.Fatal(err)
+	}
+	for code, want := range map[string]capacity.Kind{
+		"RequestLimitExceeded": capacity.Throttled, "UnauthorizedOperation": capacity.Unauthorized, "InternalError": capacity.Unavailable,
+	} {
+		emu.Inject(ec2emu.Fault{Action: "CreateFleet", Code: code, Count: 1})
+		before := count(emu, "CreateFleet")
+		if _, err := c.Fleet(t.Context(), request(class, tmpl, "t-"+code, 1)); capacity.KindOf(err) != want {
+			t.Errorf("%s: err = %v, want kind %q", code, err, want)
+		}
+		if n := count(emu, "CreateFleet") - before; n != 1 {
+			t.Errorf("%s: %d requests were sent, want one", code, n)
+		}
+	}
+	emu.Inject(ec2emu.Fault{Action: "CreateFleet", Cut: true, AfterEffect: true, Count: 1})
+	if _, err := c.Fleet(t.Context(), request(class, tmpl, "t-cut", 1)); capacity.KindOf(err) != capacity.Unavailable {
+		t.Errorf("connection cut: err = %v, want kind Unavailable", err)
+	}
+	if got, err := c.Fleet(t.Context(), request(class, tmpl, "t-cut", 1)); err != nil || len(got.Instances) != 1 {
+		t.Errorf("repeated after the cut: %+v, err %v; want the instance", got, err)
+	}
+	if got, err := c.DescribeByTag(t.Context(), ec2.TagLaunch, []string{"t-cut"}); err != nil || len(got) != 1 {
+		t.Errorf("%d instances of the cut request, err %v; want one", len(got), err)
+	}
+}
+
+func TestFleetStockOut(t *testing.T) {
+	emu, c := start(t)
+	class, tmpl := launchable(t, c)
+	if err := c.EnsureTemplate(t.Context(), tmpl); err != nil {
+		t.Fatal(err)
+	}
+	emu.SetStock(ec2emu.Pool{CapacityType: "on-demand"}, 0)
+	got, err := c.Fleet(t.Context(), request(class, tmpl, "t", 1))
+	if err != nil || len(got.Instances) != 0 {
+		t.Fatalf("Fleet = %+v, err %v; want no instance and no error", got, err)
+	}
+	out := map[capacity.OfferingKey]bool{}
+	for _, e := range got.Errors {
+		if e.Kind != capacity.NoCapacity {
+			t.Errorf("error %v is of kind %q, want NoCapacity", e, e.Kind)
+		}
+		for _, k := range e.Offerings {
+			out[k] = true
+		}
+	}
+	if want := (capacity.OfferingKey{InstanceType: "m5.large", Zone: class.Status.Subnets[0].Zone, CapacityType: "on-demand"}); !out[want] {
+		t.Errorf("offerings out = %v, want %v among them", out, want)
+	}
+}
+
+// failure is the kind and code of a fleet's failure, wherever EC2 put it.
+func failure(r ec2.FleetResult, err error) (capacity.Kind, string) {
+	var e *capacity.Error
+	if errors.As(err, &e) {
+		return e.Kind, e.Code
+	}
+	if len(r.Errors) > 0 {
+		return r.Errors[0].Kind, r.Errors[0].Code
+	}
+	return "", ""
+}
