@@ -158,7 +158,7 @@ func New(o Options) *Launcher {
 // ctx has to live as long as this process leads; results go to the [Reporter].
 func (l *Launcher) Launch(ctx context.Context, claims []*karpv1.NodeClaim) {
 	now := l.Clock.Now()
-	for _, g := range groups(claims) {
+	for _, g := range groups(claims, true) {
 		l.start(ctx, g, now, launched{fresh: true})
 	}
 }
@@ -179,8 +179,10 @@ type group struct {
 	claims []*karpv1.NodeClaim
 }
 
-// groups sorts claims that need an instance by launch id.
-func groups(claims []*karpv1.NodeClaim) []group {
+// groups sorts claims that need an instance by launch id. trusted says that whoever set the group id is known to have set it
+// on equal claims only; otherwise a claim that differs from the first of its group, because somebody has copied the
+// annotation, is launched alone.
+func groups(claims []*karpv1.NodeClaim, trusted bool) []group {
 	byID := map[string]int{}
 	var out []group
 	for _, c := range claims {
@@ -189,11 +191,11 @@ func groups(claims []*karpv1.NodeClaim) []group {
 		}
 		id := launchID(c)
 		if i, ok := byID[id]; ok {
-			if equality.Semantic.DeepEqual(c.Spec, out[i].claims[0].Spec) {
+			if trusted || equality.Semantic.DeepEqual(c.Spec, out[i].claims[0].Spec) {
 				out[i].claims = append(out[i].claims, c)
 				continue
 			}
-			id = string(c.UID) // a group id that was copied to another claim
+			id = string(c.UID)
 		}
 		byID[id] = len(out)
 		out = append(out, group{id: id, claims: []*karpv1.NodeClaim{c}})

@@ -171,7 +171,7 @@ func (l *Launcher) adopt(ctx context.Context, names []string) error {
 		}
 		claims = append(claims, c.DeepCopy())
 	}
-	adopted := groups(claims)
+	adopted := groups(claims, false)
 	if len(adopted) == 0 {
 		return nil
 	}

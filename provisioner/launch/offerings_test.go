@@ -1,0 +1,149 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/test/builder"
+)
+
+func TestChoose(t *testing.T) {
+	catalog := builder.Catalog(
+		builder.InstanceType("m5.large").CPU("2").Memory("8Gi").Spot(0.04, "a", "b").OnDemand(0.096, "a", "b"),
+		builder.InstanceType("m5.xlarge").CPU("4").Memory("16Gi").Spot(0.08, "a").Spot(0.2, "b").OnDemand(0.192, "a", "b"),
+		builder.InstanceType("m5.metal").CPU("96").Memory("384Gi").OnDemand(4.6, "a"),
+		builder.InstanceType("g5.xlarge").CPU("4").Memory("16Gi").Resource(v1.ResourceNVIDIAGPU, "1").OnDemand(1.0, "a"),
+	)
+	capacityType := func(values ...string) corev1.NodeSelectorRequirement {
+		return builder.In(karpv1.CapacityTypeLabelKey, values...)
+	}
+	tests := []struct {
+		name    string
+		claim   *builder.NodeClaimBuilder
+		out     []capacity.OfferingKey
+		min     map[string]int // minValues by key
+		want    []string
+		wantErr string
+	}{
+		{
+			name: "spot before on-demand, cheapest first, without spot dearer than the cheapest on-demand", claim: builder.NodeClaim("c").Request("cpu", "1"),
+			want: []string{"m5.large/a/spot", "m5.large/b/spot", "m5.xlarge/a/spot"},
+		},
+		{
+			name: "on-demand when that is asked for", claim: builder.NodeClaim("c").Request("cpu", "1").Require(capacityType("on-demand")),
+			want: []string{"m5.large/a/on-demand", "m5.large/b/on-demand", "m5.xlarge/a/on-demand", "m5.xlarge/b/on-demand"},
+		},
+		{
+			name: "spot only keeps dear spot", claim: builder.NodeClaim("c").Request("cpu", "3").Require(capacityType("spot")),
+			want: []string{"m5.xlarge/a/spot", "m5.xlarge/b/spot"},
+		},
+		{
+			name: "requests decide which types hold the claim", claim: builder.NodeClaim("c").Request("cpu", "3"),
+			want: []string{"m5.xlarge/a/spot"},
+		},
+		{
+			name: "what EC2 is out of is left out", claim: builder.NodeClaim("c").Request("cpu", "3"),
+			out:  []capacity.OfferingKey{{InstanceType: "m5.xlarge", Zone: "a", CapacityType: "spot"}},
+			want: []string{"m5.xlarge/a/on-demand", "m5.xlarge/b/on-demand"},
+		},
+		{
+			name: "metal and accelerators only when nothing else is left", claim: builder.NodeClaim("c").Request("cpu", "50"),
+			want: []string{"m5.metal/a/on-demand"},
+		},
+		{
+			name: "accelerators when asked for", claim: builder.NodeClaim("c").Request("nvidia.com/gpu", "1"),
+			want: []string{"g5.xlarge/a/on-demand"},
+		},
+		{
+			name: "minValues that can be met", claim: builder.NodeClaim("c").Request("cpu", "1").Require(builder.In(corev1.LabelInstanceTypeStable, "m5.large", "m5.xlarge")),
+			min:  map[string]int{corev1.LabelInstanceTypeStable: 2},
+			want: []string{"m5.large/a/spot", "m5.large/b/spot", "m5.xlarge/a/spot", "m5.xlarge/b/spot"},
+		},
+		{
+			name: "minValues that cannot be met", claim: builder.NodeClaim("c").Request("cpu", "3").Require(builder.In(corev1.LabelInstanceTypeStable, "m5.large", "m5.xlarge")),
+			min: map[string]int{corev1.LabelInstanceTypeStable: 2}, wantErr: `the offerings to be had have fewer values of "node.kubernetes.io/instance-type" than minValues asks`,
+		},
+		{
+			name: "nothing matches", claim: builder.NodeClaim("c").Require(builder.In(corev1.LabelTopologyZone, "z")),
+			wantErr: "no instance type satisfies the requirements topology.kubernetes.io/zone In [z]",
+		},
+		{
+			name: "nothing is large enough", claim: builder.NodeClaim("c").Request("cpu", "200"),
+			wantErr: "none of 10 matching offerings holds cpu=200",
+		},
+		{
+			name: "all out", claim: builder.NodeClaim("c").Request("cpu", "50"), out: []capacity.OfferingKey{{InstanceType: "m5.metal", Zone: "a", CapacityType: "on-demand"}},
+			wantErr: "EC2 is out of all 1 offerings that satisfy the claim",
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			claim := tc.claim.Obj()
+			for i := range claim.Spec.Requirements {
+				if n, ok := tc.min[claim.Spec.Requirements[i].Key]; ok {
+					claim.Spec.Requirements[i].MinValues = ptr.To(n)
+				}
+			}
+			w, err := wantedBy(claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := choose(catalog, w, func(k capacity.OfferingKey) bool {
+				for _, o := range tc.out {
+					if o == k {
+						return true
+					}
+				}
+				return false
+			})
+			if tc.wantErr != "" {
+				if err == nil || err.Error() != tc.wantErr || capacity.KindOf(err) != capacity.NoCapacity {
+					t.Fatalf("error is %v (kind %q), want %q of kind NoCapacity", err, capacity.KindOf(err), tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, o := range got {
+				names = append(names, fmt.Sprintf("%s/%s/%s", o.Type.Name, o.Zone, o.CapacityType))
+			}
+			if d := cmp.Diff(tc.want, names); d != "" {
+				t.Errorf("offerings (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestChooseCutsToSixty(t *testing.T) {
+	var types []*builder.InstanceTypeBuilder
+	for i := range 50 {
+		types = append(types, builder.InstanceType(fmt.Sprintf("m5.size%02d", i)).CPU("2").Memory("8Gi").OnDemand(0.1+float64(i)/100, "a", "b"))
+	}
+	w, err := wantedBy(builder.NodeClaim("c").Request("cpu", "1").Obj())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := choose(builder.Catalog(types...), w, func(capacity.OfferingKey) bool { return false })
+	if err != nil || len(got) != 60 || got[59].Type.Name != "m5.size29" {
+		t.Errorf("%d offerings, error %v; want the 60 cheapest", len(got), err)
+	}
+}
+
+func TestUnreadableRequirementIsInvalid(t *testing.T) {
+	_, err := wantedBy(builder.NodeClaim("c").Require(builder.Requirement("cpu", "Near", "4")).Obj())
+	if capacity.KindOf(err) != capacity.Invalid {
+		t.Errorf("kind is %q, want Invalid: %v", capacity.KindOf(err), err)
+	}
+}
