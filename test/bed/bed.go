@@ -1,0 +1,241 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/slipway-sh/slipway/test/cluster"
+	"github.com/slipway-sh/slipway/test/ec2emu"
+)
+
+// Namespace is where Slipway's leases are.
+const Namespace = "slipway-system"
+
+// Options configure a bed. The zero value has machines that boot in real time.
+type Options struct {
+	// Binaries is the folder that has slipway-scheduler and slipway-controller; it is required.
+	Binaries string
+	// Emulator, Cluster and Kubelet are passed on. The emulator is told of the cluster; the cluster's name is the emulator's.
+	Emulator ec2emu.Options
+	Cluster  cluster.Options
+	Kubelet  cluster.KubeletOptions
+	// SchedulerArgs and ControllerArgs are appended to the processes' flags.
+	SchedulerArgs  []string
+	ControllerArgs []string
+}
+
+// Bed is a running test bed.
+type Bed struct {
+	Cluster  *cluster.Cluster
+	Emulator *ec2emu.Emulator
+	Kubelet  *cluster.Kubelet
+	Client   kubernetes.Interface
+
+	opts Options
+
+	mu        sync.Mutex
+	processes map[string]*cluster.Process
+	ports     map[string]int
+}
+
+// Names of Slipway's processes.
+const (
+	Scheduler  = "slipway-scheduler"
+	Controller = "slipway-controller"
+)
+
+// New starts everything but Slipway's own processes; StartSlipway starts those. ctx bounds the start only.
+func New(ctx context.Context, opts Options) (_ *Bed, err error) {
+	b := &Bed{opts: opts, processes: map[string]*cluster.Process{}, ports: map[string]int{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Stop())
+		}
+	}()
+	if b.Cluster, err = cluster.New(ctx, opts.Cluster); err != nil {
+		return nil, err
+	}
+	if err := b.Cluster.ApplyCRDs(ctx); err != nil {
+		return nil, err
+	}
+	config := b.Cluster.Config()
+	b.opts.Emulator.ClusterEndpoint, b.opts.Emulator.ClusterCA = config.Host, config.CAData
+	if b.Emulator, err = ec2emu.Start(context.WithoutCancel(ctx), b.opts.Emulator); err != nil {
+		return nil, err
+	}
+	if b.Kubelet, err = cluster.NewKubelet(ctx, config, opts.Kubelet); err != nil {
+		return nil, err
+	}
+	b.Emulator.SetKubelet(b.Kubelet)
+	if b.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("creating client: %w", err)
+	}
+	_, err = b.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}, metav1.CreateOptions{})
+	return b, err
+}
+
+// Stop ends everything and removes the data.
+func (b *Bed) Stop() error {
+	var errs []error
+	if b.Kubelet != nil {
+		b.Kubelet.Stop()
+	}
+	if b.Cluster != nil {
+		errs = append(errs, b.Cluster.Stop())
+	}
+	if b.Emulator != nil {
+		b.Emulator.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// StartSlipway starts the scheduler and the controller.
+func (b *Bed) StartSlipway() error {
+	return errors.Join(b.StartController(), b.StartScheduler())
+}
+
+// Env is the environment in which an AWS client talks to the emulator and to nothing else.
+func (b *Bed) Env() []string {
+	return []string{
+		"AWS_ENDPOINT_URL=" + b.Emulator.URL(), "AWS_REGION=" + b.Emulator.Region(),
+		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE=" + os.DevNull, "AWS_SHARED_CREDENTIALS_FILE=" + os.DevNull,
+	}
+}
+
+// StartScheduler starts, or starts again, slipway-scheduler.
+func (b *Bed) StartScheduler() error {
+	port, err := b.port(Scheduler)
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--authentication-kubeconfig=" + b.Cluster.Kubeconfig(), "--authorization-kubeconfig=" + b.Cluster.Kubeconfig(),
+		"--cluster-name=" + b.clusterName(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + b.Cluster.Dir(),
+	}
+	return b.run(Scheduler, append(args, b.opts.SchedulerArgs...))
+}
+
+// StartController starts, or starts again, slipway-controller.
+func (b *Bed) StartController() error {
+	metrics, err := b.port(Controller)
+	if err != nil {
+		return err
+	}
+	health, err := b.port(Controller + "-health")
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--cluster-name=" + b.clusterName(), "--leader-election-namespace=" + Namespace,
+		"--metrics-port=" + strconv.Itoa(metrics), "--health-probe-port=" + strconv.Itoa(health),
+	}
+	return b.run(Controller, append(args, b.opts.ControllerArgs...))
+}
+
+func (b *Bed) clusterName() string {
+	if b.opts.Emulator.ClusterName != "" {
+		return b.opts.Emulator.ClusterName
+	}
+	return "demo"
+}
+
+func (b *Bed) run(name string, args []string) error {
+	path := filepath.Join(b.opts.Binaries, name)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("starting %s: %s does not exist; build it with \"make build\"", name, path)
+	}
+	p, err := b.Cluster.Run(cluster.Command{Name: name, Path: path, Args: args, Env: b.Env()})
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.processes[name] = p
+	return nil
+}
+
+// Process returns a process of Slipway's by name.
+func (b *Bed) Process(name string) *cluster.Process {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.processes[name]
+}
+
+// Port is the port on 127.0.0.1 that serves the process's metrics.
+func (b *Bed) Port(name string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ports[name]
+}
+
+// port chooses a free port for the process and keeps it over restarts.
+func (b *Bed) port(name string) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p, ok := b.ports[name]; ok {
+		return p, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("choosing a port for %s: %w", name, err)
+	}
+	defer l.Close()
+	b.ports[name] = l.Addr().(*net.TCPAddr).Port
+	return b.ports[name], nil
+}
+
+// Wait returns when a process of the bed ends on its own, with an error that quotes its log, or when ctx ends.
+func (b *Bed) Wait(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, name := range []string{Scheduler, Controller} {
+		if p := b.Process(name); p != nil {
+			go func() {
+				select {
+				case <-p.Done():
+					if b.Process(name) == p { // not restarted on purpose
+						cancel(p.Err())
+					}
+				case <-ctx.Done():
+				}
+			}()
+		}
+	}
+	return b.Cluster.Wait(ctx)
+}
+
+// Eventually calls ok until it returns true, an error or ctx ends; for waiting on things outside this process.
+func Eventually(ctx context.Context, what string, ok func(context.Context) (bool, error)) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, err := ok(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("waiting for %s: %w", what, err)
+		case done:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,68 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Command is a program to run beside a cluster.
+type Command struct {
+	// Name is how errors and the log file call it.
+	Name string
+	// Path of the program, Args without the program's name, and Env in addition to the caller's environment.
+	Path string
+	Args []string
+	Env  []string
+	// Log is where its output goes; by default <cluster folder>/<name>.log.
+	Log string
+}
+
+// Process is a program that runs beside a cluster and ends with it, whatever happens to the caller.
+type Process struct{ p *process }
+
+// Run starts a program of the caller's under the same rules as the cluster's own: it is killed by Stop, and by the
+// kernel when the caller dies. Unlike theirs, its end does not end the cluster.
+func (c *Cluster) Run(cmd Command) (*Process, error) {
+	log := cmd.Log
+	if log == "" {
+		log = filepath.Join(c.dir.path, cmd.Name+".log")
+	}
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening log of %s: %w", cmd.Name, err)
+	}
+	defer out.Close() // the child has its own copy
+	p := &process{name: cmd.Name, log: log, done: make(chan struct{}), cmd: exec.Command(cmd.Path, cmd.Args...)}
+	p.cmd.Dir = c.dir.path
+	p.cmd.Env = append(os.Environ(), cmd.Env...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if err := c.thread.start(p.cmd); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", cmd.Name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	c.mu.Lock()
+	c.processes = append(c.processes, p)
+	c.mu.Unlock()
+	return &Process{p: p}, c.dir.record(p.cmd.Process.Pid)
+}
+
+// Kill ends the process as kill -9 does and waits until it is gone.
+func (p *Process) Kill() error { return p.p.kill() }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.p.done }
+
+// Err says how the process ended, quoting the end of its log. Call it after Done is closed.
+func (p *Process) Err() error { return p.p.died() }
+
+// Log opens what the process has written so far.
+func (p *Process) Log() (io.ReadCloser, error) { return os.Open(p.p.log) }
