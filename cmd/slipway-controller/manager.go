@@ -1,0 +1,156 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/slipway-sh/slipway/provisioner/claim"
+	"github.com/slipway-sh/slipway/provisioner/ec2"
+)
+
+// newManager wires everything the process runs.
+func newManager(ctx context.Context, o options) (manager.Manager, error) {
+	config, err := kubeConfig(o)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	cloud, err := newCloud(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ctrl.NewManager(config, ctrl.Options{
+		Cache:                         cacheOptions(),
+		LeaderElection:                !o.DisableLeaderElection,
+		LeaderElectionID:              o.LeaderElectionName,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        address(o.BindAddress, o.HealthProbePort),
+		Metrics:                       server.Options{BindAddress: address(o.BindAddress, o.MetricsPort)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the controller manager: %w", err)
+	}
+	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	if err := addClaims(ctx, m, cloud); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func kubeConfig(o options) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.Kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	} else {
+		config, err = ctrl.GetConfig()
+	}
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = float32(o.KubeClientQPS), o.KubeClientBurst
+	config.UserAgent = "slipway-controller"
+	return config, nil
+}
+
+func newCloud(ctx context.Context, o options) (*ec2.Client, error) {
+	config, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
+	if err != nil {
+		return nil, fmt.Errorf("reading the AWS configuration: %w", err)
+	}
+	if config.Region == "" {
+		return nil, fmt.Errorf("reading the AWS configuration: no region; set AWS_REGION")
+	}
+	return ec2.New(config, ec2.Options{
+		ClusterName: o.ClusterName, Region: config.Region, Endpoint: o.ClusterEndpoint, CA: o.ClusterCABundle,
+		VMMemoryOverhead: o.VMMemoryOverheadPercent, ReservedENIs: o.ReservedENIs, IsolatedVPC: o.IsolatedVPC,
+	}), nil
+}
+
+// cacheOptions keeps only what is read: no managed fields, and of pods only those on nodes, without what runs in them.
+func cacheOptions() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {
+				Field:     fields.OneTermNotEqualSelector("spec.nodeName", ""),
+				Transform: stripPod,
+			},
+		},
+	}
+}
+
+// stripPod reduces a pod to what draining a node looks at.
+func stripPod(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Pod{
+		TypeMeta: p.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: p.Annotations,
+			OwnerReferences: p.OwnerReferences, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+		},
+		Spec: corev1.PodSpec{
+			NodeName: p.Spec.NodeName, Tolerations: p.Spec.Tolerations, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
+		},
+		Status: corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
+	}, nil
+}
+
+// address joins host and port; port 0 means no listener, which is also "0" to the manager.
+func address(host string, port int) string {
+	if port == 0 {
+		return "0"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// addClaims adds what looks after NodeClaims, Nodes and instances without either.
+func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client) error {
+	if err := claim.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
+		return err
+	}
+	measured := claim.NewMetrics()
+	metrics.Registry.MustRegister(measured.Collectors()...)
+	opts := claim.Options{
+		Kube: m.GetClient(), Live: m.GetAPIReader(), Cloud: claim.Batch(cloud, clock.RealClock{}),
+		Events: m.GetEventRecorder("karpenter"), Metrics: measured,
+	}
+	if err := claim.New(opts).SetupWithManager(m); err != nil {
+		return fmt.Errorf("adding the NodeClaim reconciler: %w", err)
+	}
+	if err := claim.NewNode(opts).SetupWithManager(m); err != nil {
+		return fmt.Errorf("adding the Node reconciler: %w", err)
+	}
+	if err := m.Add(claim.NewCollector(opts, cloud)); err != nil {
+		return fmt.Errorf("adding the collector: %w", err)
+	}
+	return nil
+}
