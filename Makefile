@@ -58,6 +58,11 @@ vet: ## run go vet
 lint: $(GOLANGCI) ## run golangci-lint, pinned in tools/
 	@$(GOLANGCI) run $(PKGS)
 
+.PHONY: fix
+fix: $(GOLANGCI) ## apply what linters can correct on their own, then format
+	@$(GOLANGCI) run --fix $(PKGS) || true
+	@$(GOLANGCI) fmt
+
 .PHONY: fmt
 fmt: $(GOLANGCI) ## format the sources (gofumpt, import groups)
 	@$(GOLANGCI) fmt

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -78,7 +78,7 @@ func TestConditions(t *testing.T) {
 		"ready pool":         {builder.NodePool("p").Ready().Obj().StatusConditions().Root(), true},
 		"unready pool":       {builder.NodePool("p").Ready().NotReady(karpv1.ConditionTypeNodeClassReady, "NotFound", "").Obj().StatusConditions().Root(), false},
 		"ready class":        {builder.EC2NodeClass("c").Ready().Obj().StatusConditions().Root(), true},
-		"unready class":      {builder.EC2NodeClass("c").Ready().NotReady(awsv1.ConditionTypeSubnetsReady, "NotFound", "").Obj().StatusConditions().Root(), false},
+		"unready class":      {builder.EC2NodeClass("c").Ready().NotReady(v1.ConditionTypeSubnetsReady, "NotFound", "").Obj().StatusConditions().Root(), false},
 		"launched claim":     {launched().Obj().StatusConditions().Root(), false},
 		"initialized claim":  {launched().Registered("n").Initialized().Obj().StatusConditions().Root(), true},
 		"launched condition": {launched().Obj().StatusConditions().Get(karpv1.ConditionTypeLaunched), true},
