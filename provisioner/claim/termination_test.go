@@ -1,0 +1,281 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/ec2"
+	"github.com/slipway-sh/slipway/test/builder"
+)
+
+// running is a claim whose node is in use, and the node.
+func running() (*builder.NodeClaimBuilder, *builder.NodeBuilder) {
+	return launched().Registered("node").Initialized(),
+		builder.Node("node").UID("node-uid").ProviderID(providerID).Finalizer(karpv1.TerminationFinalizer).Label("karpenter.k8s.aws/ec2nodeclass", "default")
+}
+
+func pod(name string) *builder.PodBuilder { return builder.Pod(name).On("node") }
+
+func TestTermination(t *testing.T) {
+	c, n := running()
+	daemon := pod("daemon").OwnedBy(metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "ds", "ds-uid").Obj()
+	r := newRig(t, c.Obj(), n.Obj(), pod("web").Obj(), daemon)
+	r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+	r.delete(r.claim("claim"))
+
+	r.reconcile("claim")
+	node := r.node("node")
+	if !hasTaint(node.Spec.Taints, karpv1.DisruptedNoScheduleTaint) || node.Labels[corev1.LabelNodeExcludeBalancers] != "karpenter" || node.DeletionTimestamp == nil {
+		t.Errorf("the node is not out of service: taints %v, labels %v, deleted %v", node.Spec.Taints, node.Labels, node.DeletionTimestamp)
+	}
+	if d := cmp.Diff([]string{"web"}, r.evicted); d != "" {
+		t.Errorf("evicted (-want +got):\n%s", d)
+	}
+	if cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeDrained); !cond.IsUnknown() || cond.Reason != "Draining" {
+		t.Errorf("Drained is %v", cond)
+	}
+	if got := r.reconcile("claim").RequeueAfter; got <= 0 || got > 5*time.Second || len(r.cloud.terminated) != 0 {
+		t.Errorf("terminated %v before the minimum drain time; comes back after %s", r.cloud.terminated, got)
+	}
+
+	r.clock.Step(6 * time.Second)
+	if got := r.reconcile("claim").RequeueAfter; got != 2*time.Second {
+		t.Errorf("asks EC2 again after %s, want 2s", got)
+	}
+	if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" {
+		t.Errorf("terminated (-want +got):\n%s", d)
+	}
+	claim := r.claim("claim")
+	if !claim.StatusConditions().Get(karpv1.ConditionTypeDrained).IsTrue() || !claim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating).IsTrue() {
+		t.Error("Drained and InstanceTerminating are not both true")
+	}
+	r.reconcile("claim")
+	if r.node("node") == nil || len(r.cloud.terminated) != 1 {
+		t.Error("let go of the node, or terminated again, while the instance was shutting down")
+	}
+
+	r.cloud.gone("i-1")
+	r.reconcile("claim")
+	if r.node("node") != nil || r.claim("claim") != nil {
+		t.Error("node or claim is still there although the instance is gone")
+	}
+}
+
+func TestTerminationCases(t *testing.T) {
+	t.Run("an instance that ended by itself is not drained", func(t *testing.T) {
+		c, n := running()
+		r := newRig(t, c.Obj(), n.NotReady().Obj(), pod("web").Obj())
+		r.delete(r.claim("claim"))
+		r.reconcile("claim")
+		if len(r.evicted) != 0 || r.node("node") != nil || r.claim("claim") != nil {
+			t.Error("waited for pods on a machine that does not exist")
+		}
+	})
+	t.Run("a node that never registered is deleted with its instance", func(t *testing.T) {
+		r := newRig(t, launched().Obj(), booted().Obj())
+		r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+		r.delete(r.claim("claim"))
+		r.reconcile("claim")
+		if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" {
+			t.Errorf("terminated (-want +got):\n%s", d)
+		}
+		r.cloud.gone("i-1")
+		r.reconcile("claim")
+		if r.node("node") != nil || r.claim("claim") != nil {
+			t.Error("node or claim is still there")
+		}
+	})
+	t.Run("an interrupted launch leaves nothing behind", func(t *testing.T) {
+		r := newRig(t, builder.NodeClaim("claim").UID("uid").Obj())
+		r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+		r.cloud.instances["i-2"] = instance("i-2", "other", time.Now())
+		r.delete(r.claim("claim"))
+		r.reconcile("claim")
+		if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" || r.claim("claim") == nil {
+			t.Errorf("terminated (-want +got):\n%s", d)
+		}
+		r.cloud.gone("i-1")
+		r.reconcile("claim")
+		if r.claim("claim") != nil {
+			t.Error("the claim is still there")
+		}
+	})
+	t.Run("a claim of a group leaves shared instances to the collector", func(t *testing.T) {
+		r := newRig(t, builder.NodeClaim("claim").UID("uid").Annotation(LaunchGroupAnnotation, "group").Obj())
+		r.cloud.instances["i-1"] = instance("i-1", "group", time.Now())
+		r.delete(r.claim("claim"))
+		r.reconcile("claim")
+		if len(r.cloud.terminated) != 0 || r.claim("claim") != nil {
+			t.Errorf("terminated %v, which may be another claim's", r.cloud.terminated)
+		}
+	})
+	t.Run("pods that are refused, or protected, are waited for until the grace period ends", func(t *testing.T) {
+		c, n := running()
+		claim := c.Obj()
+		claim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: time.Hour}
+		r := newRig(t, claim, n.Obj(), pod("budget").Obj(), pod("protected").Annotation("karpenter.sh/do-not-disrupt", "true").Obj())
+		r.refuse["budget"] = true
+		r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+		r.delete(r.claim("claim"))
+		for range 3 {
+			r.reconcile("claim")
+			r.clock.Step(10 * time.Minute)
+		}
+		if len(r.cloud.terminated) != 0 || len(r.evicted) != 0 {
+			t.Errorf("terminated %v, evicted %v", r.cloud.terminated, r.evicted)
+		}
+		if r.claim("claim").Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey] == "" || !slices.Contains(r.events.reasons, "FailedDraining") {
+			t.Errorf("nobody is told: annotations %v, events %v", r.claim("claim").Annotations, r.events.reasons)
+		}
+		r.clock.Step(30 * time.Minute) // the hour is over
+		r.reconcile("claim")
+		r.reconcile("claim")
+		var pods corev1.PodList
+		if err := r.kube.List(r.ctx(), &pods); err != nil || len(pods.Items) != 0 {
+			t.Errorf("%d pods are left after the grace period (error %v)", len(pods.Items), err)
+		}
+		if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" {
+			t.Errorf("terminated (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestHasToLeave(t *testing.T) {
+	r := newRig(t)
+	owner := func(kind string) *builder.PodBuilder {
+		return pod("p").OwnedBy(metav1.GroupVersionKind{Version: "v1", Kind: kind}, "o", "o-uid")
+	}
+	ended := pod("p").Obj()
+	ended.Status.Phase = corev1.PodSucceeded
+	stuck := pod("p").Obj()
+	stuck.DeletionTimestamp = &metav1.Time{Time: r.clock.Now().Add(-2 * time.Minute)}
+	leaving := pod("p").Obj()
+	leaving.DeletionTimestamp = &metav1.Time{Time: r.clock.Now()}
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want bool
+	}{
+		{"bare", pod("p").Obj(), true},
+		{"of a ReplicaSet", owner("ReplicaSet").Obj(), true},
+		{"of a DaemonSet", owner("DaemonSet").Obj(), false},
+		{"mirror", owner("Node").Obj(), false},
+		{"ended", ended, false},
+		{"being deleted", leaving, true},
+		{"stuck in deletion", stuck, false},
+		{"tolerates everything", pod("p").Tolerate(corev1.Toleration{Operator: corev1.TolerationOpExists}).Obj(), false},
+		{"tolerates other taints", pod("p").Tolerate(corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists}).Obj(), true},
+	}
+	for _, tc := range tests {
+		if got := r.hasToLeave(tc.pod); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestDoNotDisrupt(t *testing.T) {
+	now := time.Now()
+	for _, tc := range []struct {
+		value   string
+		started time.Duration // ago; 0 for not yet
+		want    bool
+	}{{"true", time.Hour, true}, {"false", time.Hour, false}, {"10m", time.Hour, false}, {"10m", time.Minute, true}, {"10m", 0, true}, {"soon", time.Hour, false}, {"", time.Hour, false}} {
+		p := pod("p").Annotation("karpenter.sh/do-not-disrupt", tc.value).Obj()
+		p.Status.StartTime = nil
+		if tc.started > 0 {
+			p.Status.StartTime = &metav1.Time{Time: now.Add(-tc.started)}
+		}
+		if got := doNotDisrupt(p, now); got != tc.want {
+			t.Errorf("%q started %s ago: %v, want %v", tc.value, tc.started, got, tc.want)
+		}
+	}
+}
+
+func TestNodeDeletedByHand(t *testing.T) {
+	c, n := running()
+	other := builder.Node("other").ProviderID("azure:///x").Finalizer(karpv1.TerminationFinalizer).Obj()
+	left := builder.Node("left").ProviderID("aws:///us-east-1a/i-9").Finalizer(karpv1.TerminationFinalizer).Label("karpenter.k8s.aws/ec2nodeclass", "default").Obj()
+	r := newRig(t, c.Obj(), n.Obj(), other, left)
+	nodes := NewNode(r.options())
+	for _, name := range []string{"node", "other", "left"} {
+		r.delete(r.node(name))
+		if _, err := nodes.Reconcile(r.ctx(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.claim("claim").DeletionTimestamp == nil {
+		t.Error("the claim of a deleted node is not deleted")
+	}
+	if r.node("node") == nil {
+		t.Error("the node was let go before its claim had ended the instance")
+	}
+	if r.node("left") != nil {
+		t.Error("a node without a claim keeps its finalizer for ever")
+	}
+	if r.node("other") == nil {
+		t.Error("a node of another provider was let go")
+	}
+}
+
+func TestBatchJoinsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cloud{instances: map[string]ec2.Instance{"i-1": instance("i-1", "one", time.Now()), "i-2": instance("i-2", "two", time.Now())}}
+		b := Batch(c, clock.RealClock{})
+		results := make(chan string, 8)
+		for _, id := range []string{"i-2", "i-1", "i-3", "i-1"} {
+			go func() {
+				found, err := b.Describe(t.Context(), []string{id})
+				if err != nil || len(found) > 1 || (len(found) == 1 && found[0].ID != id) {
+					t.Errorf("describing %s: %v, %v", id, found, err)
+				}
+				if len(found) == 1 {
+					results <- id
+				}
+			}()
+		}
+		for _, tag := range []string{"one", "two", "three"} {
+			go func() {
+				found, err := b.DescribeByTag(t.Context(), ec2.TagLaunch, []string{tag})
+				if err != nil || (tag == "three") != (len(found) == 0) {
+					t.Errorf("describing launch %s: %v, %v", tag, found, err)
+				}
+			}()
+		}
+		for _, id := range []string{"i-1", "i-2"} {
+			go func() {
+				if err := b.Terminate(t.Context(), []string{id}); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		close(results)
+		var known []string
+		for id := range results {
+			known = append(known, id)
+		}
+		slices.Sort(known)
+		if d := cmp.Diff([]string{"i-1", "i-1", "i-2"}, known); d != "" {
+			t.Errorf("known (-want +got):\n%s", d)
+		}
+		slices.Sort(c.calls)
+		want := []string{"Describe [i-1 i-2 i-3]", "DescribeByTag [one three two]", "Terminate [i-1 i-2]"}
+		if d := cmp.Diff(want, c.calls); d != "" {
+			t.Errorf("calls (-want +got):\n%s", d)
+		}
+	})
+}
