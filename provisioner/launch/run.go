@@ -5,15 +5,12 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -22,15 +19,6 @@ import (
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
-)
-
-// Delays between tries. Transient causes (throttling, server errors) start fast; causes that somebody has to remove
-// (permissions, bad parameters) start slow, and a changed class or pool cuts the wait short.
-const (
-	fastRetry    = 100 * time.Millisecond
-	fastRetryMax = 10 * time.Second
-	slowRetry    = 30 * time.Second
-	slowRetryMax = 5 * time.Minute
 )
 
 // run is the launch of one id: attempts until every claim of it has an instance, is gone, or nothing is left to try.
@@ -199,192 +187,6 @@ func transient(k capacity.Kind) bool {
 	return k == capacity.Throttled || k == capacity.Unavailable || k == capacity.Unknown
 }
 
-// failedPartly deals with what a fleet could not bring.
-func (r *run) failedPartly(ctx context.Context, result ec2.FleetResult, req *request) error {
-	var other error
-	shortages := len(result.Errors) == 0 // nothing came and nothing was said: treated as if EC2 were out of everything asked
-	for _, e := range result.Errors {
-		if e.Kind == capacity.NoCapacity {
-			shortages = true
-			r.short(ctx, e, req)
-		} else if other == nil {
-			other = e
-		}
-	}
-	if len(result.Errors) == 0 && len(result.Instances) == 0 {
-		for _, o := range req.offerings {
-			r.out[o.Key()] = true
-		}
-	}
-	if other == nil || shortages || len(result.Instances) > 0 {
-		return nil // the next attempt asks for what is left, without what EC2 is out of
-	}
-	return r.failed(ctx, other, req)
-}
-
-// short remembers what EC2 is out of. An error that names no offering speaks of the whole request.
-func (r *run) short(ctx context.Context, e *capacity.Error, req *request) {
-	keys := e.Offerings
-	if len(keys) == 0 {
-		for _, o := range req.offerings {
-			keys = append(keys, o.Key())
-		}
-	}
-	for _, k := range keys {
-		r.l.Metrics.Failures.WithLabelValues(k.Zone, k.CapacityType, e.Code).Inc()
-	}
-	log.FromContext(ctx).V(1).Info("EC2 is out of offerings", "offerings", len(keys), "offering", keys[0], "reason", e.Error())
-	if e.Code == ec2.CodeSubnetFull {
-		for _, k := range keys {
-			r.l.Subnets.exhausted(req.subnets[k.Zone])
-		}
-		return
-	}
-	for _, k := range keys {
-		r.out[k] = true
-	}
-	r.l.Shortages.Mark(keys...)
-}
-
-// failed decides what an error means: nil to go on (after whatever wait it needs), an error to give up. req is nil if the
-// error came before the call.
-func (r *run) failed(ctx context.Context, err error, req *request) error {
-	switch kind := capacity.KindOf(err); kind {
-	case capacity.NoCapacity:
-		if req == nil {
-			return err
-		}
-		var e *capacity.Error
-		errors.As(err, &e)
-		r.short(ctx, e, req)
-		return nil
-	case capacity.Conflict:
-		return r.settle(ctx, err)
-	case capacity.NotReady, capacity.NotFound:
-		if req != nil && !r.ensured && codeOf(err) == ec2.CodeTemplateNotFound {
-			return r.ensure(ctx, req)
-		}
-		return r.slowly(ctx, err)
-	case capacity.Unauthorized, capacity.Invalid:
-		return r.slowly(ctx, err)
-	default:
-		if ctx.Err() != nil || !r.sleep(ctx, backoff(fastRetry, fastRetryMax, r.retries, err), nil) {
-			return err
-		}
-		r.retries++
-		return nil
-	}
-}
-
-// settle deals with a token that was used with other parameters, by a process that died: its instances are looked for
-// after a pause that lets its call come to an end, and the next token is used for what is still wanted.
-func (r *run) settle(ctx context.Context, cause error) error {
-	if !r.settled {
-		r.settled = true
-		if !r.sleep(ctx, r.l.Settle, nil) {
-			return cause
-		}
-	}
-	for n := 0; ; n++ {
-		found, err := r.l.Cloud.DescribeByTag(ctx, ec2.TagLaunch, []string{r.id})
-		if err == nil {
-			r.attempt++
-			r.handOut(context.WithoutCancel(ctx), found, sent{})
-			return nil
-		}
-		if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, n, err), nil) {
-			return err
-		}
-	}
-}
-
-// ensure makes the launch templates that EC2 said do not exist. The next attempt does not come back here for them.
-func (r *run) ensure(ctx context.Context, req *request) error {
-	for _, name := range req.templates {
-		if err := r.l.Templates.ensure(ctx, name, true); err != nil {
-			return r.slowly(ctx, err)
-		}
-	}
-	r.ensured = true
-	return nil
-}
-
-// slowly tells people what is wrong and waits for a change of class or pool, or a while.
-func (r *run) slowly(ctx context.Context, err error) error {
-	change := r.l.change()
-	if reason := reasonOf(err); r.told != reason {
-		r.told = reason
-		r.tell(ctx, err, true)
-	}
-	if !r.sleep(ctx, backoff(slowRetry, slowRetryMax, r.retries, err), change) {
-		return err
-	}
-	r.retries++
-	return nil
-}
-
-// giveUp ends the launch of all waiting claims. They stay known, so that they are not launched again before they are
-// deleted: by whoever hears the report, or by package claim at the launch timeout.
-func (r *run) giveUp(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		r.tell(ctx, err, false)
-	}
-	r.waiting = nil
-}
-
-// tell writes the cause to the waiting claims and reports it.
-func (r *run) tell(ctx context.Context, err error, retrying bool) {
-	if len(r.waiting) == 0 {
-		return
-	}
-	log.FromContext(ctx).Info("launch is stuck", "claims", len(r.waiting), "nodeClaim", r.waiting[0].claim.Name, "retrying", retrying, "reason", err.Error())
-	for _, p := range r.waiting {
-		if r.l.Events != nil {
-			r.l.Events.Eventf(p.claim, nil, corev1.EventTypeWarning, eventReason(err), "Launch", "NodeClaim %s: %s", p.claim.Name, short(err.Error()))
-		}
-		r.finishing.Add(1)
-		go func() {
-			defer r.finishing.Done()
-			claim := r.l.writeFailure(ctx, p.claim, err, retrying)
-			if !retrying {
-				r.l.Metrics.Duration.WithLabelValues("failed").Observe(r.l.Clock.Since(p.handed).Seconds())
-			}
-			r.l.report(Outcome{Claim: claim, Err: err, Retrying: retrying, Timings: Timings{HandedOver: p.handed}})
-		}()
-	}
-}
-
-func (l *Launcher) report(o Outcome) {
-	if l.Reporter != nil {
-		l.Reporter.Report(o)
-	}
-}
-
-// sleep waits for d or until wake is closed; false if ctx ended first.
-func (r *run) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	timer := r.l.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-wake:
-	case <-timer.C():
-	}
-	return ctx.Err() == nil
-}
-
-// backoff is the wait before retry n (from 0): it doubles from first to limit, half of it at random so that a crowd
-// spreads out, and is never shorter than what the sender asked for.
-func backoff(first, limit time.Duration, n int, err error) time.Duration {
-	d := min(first<<min(n, 20), limit)
-	d = d/2 + rand.N(d/2+1)
-	var e *capacity.Error
-	if errors.As(err, &e) {
-		d = max(d, e.RetryAfter)
-	}
-	return d
-}
-
 // handOut gives instances to waiting claims, both in sorted order, and finishes those claims in the background. Instances
 // that have a claim, are not alive, or are more than the claims stay as they are.
 func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
@@ -417,15 +219,6 @@ func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 		defer r.finishing.Done()
 		r.l.finish(ctx, given)
 	}()
-}
-
-// codeOf returns the cloud's error code, empty if there is none.
-func codeOf(err error) string {
-	var e *capacity.Error
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return ""
 }
 
 func instancesOf(in []ec2.FleetInstance) []ec2.Instance {
