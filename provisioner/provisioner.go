@@ -124,15 +124,23 @@ func (p *Provisioner) Leading() {
 	p.once.Do(func() { close(p.lead) })
 }
 
+// AwaitLead waits until this process leads; false if ctx ends first.
+func (p *Provisioner) AwaitLead(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.lead:
+		return true
+	}
+}
+
 // Drained tells that the scheduler's active queue is empty.
 func (p *Provisioner) Drained() { p.batch.Drained() }
 
 // Run plans batches until ctx ends. Before the first one it takes over what an earlier process has begun.
 func (p *Provisioner) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
+	if !p.AwaitLead(ctx) {
 		return nil
-	case <-p.lead:
 	}
 	if err := p.adopt(ctx); err != nil {
 		return err

@@ -90,7 +90,7 @@ func (p *Provisioner) hypotheses(v *capacity.View, r *plan.Result, pods map[type
 	}
 	var trials []Trial
 	for _, pl := range r.Placements {
-		trials = append(trials, Trial{Pod: pods[pl.Pod.UID], Node: pl.Node.ID()})
+		trials = append(trials, Trial{Pod: pods[pl.Pod.UID], Node: pl.Node.Claim})
 	}
 	type stepped struct {
 		step int
@@ -140,13 +140,14 @@ func template(l *plan.Launch, i int) *corev1.Node {
 
 func launchName(i int) string { return fmt.Sprintf("slipway-planned-%d", i) }
 
-// inFlight is a node on its way as it will be when it is usable.
+// inFlight is a node on its way as it will be when it is usable. It goes by its claim's name: under its own it may have
+// joined already, with the taints of a node that boots.
 func inFlight(n *capacity.Node) *corev1.Node {
 	alloc := n.Allocatable.Sub(n.Used)
 	for c, k := range n.Pods {
 		alloc = alloc.AddTimes(c.Requests, int64(k)) // Used less the pods on it is what daemonset pods will take
 	}
-	return node(n.ID(), n.Labels, n.Taints, alloc)
+	return node(n.Claim, n.Labels, n.Taints, alloc)
 }
 
 func node(name string, labels map[string]string, taints []corev1.Taint, alloc capacity.Resources) *corev1.Node {

@@ -68,7 +68,7 @@ func apiServerArgs(dir string, p ports, f pkiFiles, extra []string) ([]string, e
 		"--bind-address=" + loopback, "--advertise-address=" + loopback, "--secure-port=" + strconv.Itoa(p.apiServer),
 		// Endpoints may not name a loopback address, so nothing is published for the "kubernetes" Service.
 		"--endpoint-reconciler-type=none", "--service-cluster-ip-range=" + serviceRange,
-		"--tls-cert-file=" + f.cert, "--tls-private-key-file=" + f.key, "--client-ca-file=" + f.ca,
+		"--tls-cert-file=" + f.cert, "--tls-private-key-file=" + f.key, "--client-ca-file=" + f.ca, "--requestheader-client-ca-file=" + f.ca,
 		"--authentication-config=" + authentication, "--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-account-issuer=" + accountIssuer,

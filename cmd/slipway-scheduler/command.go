@@ -1,0 +1,117 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/cli/globalflag"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"github.com/slipway-sh/slipway/scheduler"
+)
+
+func newCommand() *cobra.Command {
+	opts := options.NewOptions()
+	var own slipwayOptions
+	cmd := &cobra.Command{
+		Use:   "slipway-scheduler",
+		Short: "A kube-scheduler that buys the EC2 node when none fits",
+		Long: "slipway-scheduler is kube-scheduler with the Slipway plugin. It takes kube-scheduler's flags and configuration file;\n" +
+			"without --config it schedules pods with schedulerName \"slipway\".",
+		Args: cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return opts.ComponentGlobalsRegistry.Set()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			return run(opts, own, cmd.Flags().Lookup("kubeconfig").Value.String())
+		},
+	}
+	sets := opts.Flags
+	own.add(sets.FlagSet("slipway"))
+	verflag.AddFlags(sets.FlagSet("global"))
+	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, fs := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(fs)
+	}
+	if err := preferAsyncAPICalls(); err != nil {
+		klog.Background().Error(err, "Choosing feature gate defaults failed")
+	}
+	return cmd
+}
+
+// run is kube-scheduler's own start (cmd/kube-scheduler/app), with the scheduler's hooks taken between building it and
+// running it.
+func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
+	if err := own.validate(); err != nil {
+		return err
+	}
+	gates := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
+	if err := logsapi.ValidateAndApply(opts.Logs, gates); err != nil {
+		return err
+	}
+	if opts.ConfigFile == "" {
+		cleanup, err := useDefaultConfig(opts, kubeconfig)
+		if err != nil {
+			return err
+		}
+		defer cleanup()
+	}
+	if opts.InformerName == nil {
+		name, err := cache.NewInformerName("slipway-scheduler")
+		if err != nil {
+			return err
+		}
+		opts.InformerName = name
+	}
+	ctx := server.SetupSignalContext()
+
+	sink := &lateSink{}
+	core := scheduler.Core{Sink: sink, Gate: scheduler.NewGate(scheduler.DefaultGateDeadline)}
+	var err error
+	if core.Metrics, err = scheduler.NewMetrics(legacyregistry.Registerer(), core.Gate); err != nil {
+		return err
+	}
+	cc, sched, err := app.Setup(ctx, opts, app.WithPlugin(scheduler.Name, scheduler.NewFactory(core)))
+	if err != nil {
+		return err
+	}
+	if g, ok := gates.(featuregate.MutableFeatureGate); ok {
+		g.AddMetrics()
+	}
+	opts.ComponentGlobalsRegistry.AddMetrics()
+	warnOfLimits(ctx, cc)
+
+	prov, err := startProvisioner(ctx, dependencies{config: cc, scheduler: sched, gate: core.Gate, options: own})
+	if err != nil {
+		return fmt.Errorf("starting the provisioner: %w", err)
+	}
+	sink.bind(prov)
+	if err := scheduler.Hook(sched, core, prov); err != nil {
+		return err
+	}
+	go core.Gate.Run(ctx)
+	return app.Run(ctx, cc, sched)
+}
+
+// warnOfLimits tells of a client limit that would make bursts slow.
+func warnOfLimits(ctx context.Context, cc *schedulerconfig.CompletedConfig) {
+	if qps := cc.ComponentConfig.ClientConnection.QPS; qps >= 0 {
+		klog.FromContext(ctx).Info("The configuration limits the scheduler's API requests; bursts of pods will wait for it. Set clientConnection.qps to -1", "qps", qps)
+	}
+}

@@ -1,0 +1,63 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/scheduler"
+	"github.com/slipway-sh/slipway/scheduler/simulate"
+)
+
+// judge lets the provisioner ask scheduler/simulate.
+type judge struct{ *simulate.Judge }
+
+// newJudge builds the judge for the first profile that enables the plugin.
+func newJudge(ctx context.Context, d dependencies) (provisioner.Judge, error) {
+	for _, p := range d.config.ComponentConfig.Profiles {
+		if _, enabled, err := scheduler.ArgsOf(p); err != nil || !enabled {
+			continue
+		}
+		j, err := simulate.New(ctx, simulate.Options{Profile: p, Live: d.scheduler.Profiles[p.SchedulerName], Registry: frameworkruntime.Registry{}})
+		if err != nil {
+			return nil, fmt.Errorf("building the judge of profile %q: %w", p.SchedulerName, err)
+		}
+		return judge{j}, nil
+	}
+	return nil, fmt.Errorf("no profile of the scheduler configuration enables plugin %q", scheduler.Name)
+}
+
+// Verify implements provisioner.Judge. A trial is a candidate of its own, so that the judge keeps the plan's order across
+// nodes; candidates of equal name are one node to it.
+func (j judge) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
+	candidates := make([]simulate.Candidate, 0, len(nodes)+len(trials))
+	byName := make(map[string]provisioner.Hypothesis, len(nodes))
+	for _, n := range nodes {
+		byName[n.Node.Name] = n
+		candidates = append(candidates, simulate.Candidate{Node: n.Node, Present: n.Present})
+	}
+	for _, t := range trials {
+		last := len(candidates) - 1
+		if last >= len(nodes) && candidates[last].Node.Name == t.Node {
+			candidates[last].Pods = append(candidates[last].Pods, t.Pod)
+			continue
+		}
+		c := simulate.Candidate{Node: byName[t.Node].Node}
+		c.Pods = append(c.Pods, t.Pod)
+		candidates = append(candidates, c)
+	}
+	rejections, err := j.Judge.Verify(ctx, candidates)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]provisioner.Refusal, 0, len(rejections))
+	for _, r := range rejections {
+		out = append(out, provisioner.Refusal{Trial: provisioner.Trial{Pod: r.Pod, Node: r.Node}, Plugin: r.Plugin, Reason: r.Reason})
+	}
+	return out, nil
+}

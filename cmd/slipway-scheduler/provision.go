@@ -1,0 +1,224 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/provisioner/demand"
+	"github.com/slipway-sh/slipway/provisioner/ec2"
+	"github.com/slipway-sh/slipway/provisioner/launch"
+	"github.com/slipway-sh/slipway/provisioner/view"
+	"github.com/slipway-sh/slipway/scheduler"
+)
+
+// maxBatch closes a batch by size: about what is planned in the time the debounce of a larger one would cost.
+const maxBatch = 5000
+
+// lateSink stands in for the provisioner until it exists: the scheduler builds its plugins first.
+type lateSink struct {
+	p atomic.Pointer[provisioner.Provisioner]
+}
+
+func (s *lateSink) bind(p *provisioner.Provisioner) { s.p.Store(p) }
+
+// Offer implements scheduler.Sink.
+func (s *lateSink) Offer(pod *corev1.Pod) (parked bool, node string) {
+	if p := s.p.Load(); p != nil {
+		return p.Offer(pod)
+	}
+	return false, ""
+}
+
+// dependencies are what the provisioner is built from.
+type dependencies struct {
+	config    *schedulerconfig.CompletedConfig
+	scheduler *kubescheduler.Scheduler
+	gate      *scheduler.Gate
+	options   slipwayOptions
+}
+
+// startProvisioner builds the provisioner and everything below it and starts their loops. What acts on the cluster waits
+// until this process leads.
+func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisioner, error) {
+	log.SetLogger(klog.FromContext(ctx))
+	ctx = log.IntoContext(ctx, klog.FromContext(ctx).WithName("slipway"))
+	// 1. The cluster.
+	kube, objects, err := newClient(d.config.KubeConfig)
+	if err != nil {
+		return nil, err
+	}
+	// 2. The cloud.
+	aws, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("loading the AWS configuration: %w", err)
+	}
+	cloud := ec2.New(aws, ec2.Options{
+		ClusterName: d.options.clusterName, Endpoint: d.options.clusterEndpoint,
+		VMMemoryOverhead: d.options.vmMemoryOverhead, ReservedENIs: d.options.reservedENIs, IsolatedVPC: d.options.isolatedVPC,
+	})
+	catalogs, err := ec2.NewCatalogs(cloud)
+	if err != nil {
+		return nil, err
+	}
+	shortages := ec2.NewShortages(clock.RealClock{})
+	// 3. The provisioner, and the launcher that reports to it.
+	prov, err := newProvisioner(ctx, d, kube, catalogs, shortages)
+	if err != nil {
+		return nil, err
+	}
+	templates := launch.NewTemplates(kube, cloud, cloud, clock.RealClock{})
+	subnets := launch.NewSubnets(cloud, kube, clock.RealClock{})
+	tagger := launch.NewTagger(cloud)
+	launches := launch.NewMetrics()
+	launcher := launch.New(launch.Options{
+		Kube: kube, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Tagger: tagger,
+		Reporter: prov, Events: d.config.EventBroadcaster.NewRecorder("slipway"), Metrics: launches,
+		ClusterName: cloud.ClusterName(), Region: cloud.Region(),
+	})
+	prov.Launcher = launcher
+	for _, c := range append(launches.Collectors(), prov.Metrics.Collectors()...) {
+		if err := register(c); err != nil {
+			return nil, err
+		}
+	}
+	// 4. Watches and loops.
+	if err := watch(ctx, d, prov, objects); err != nil {
+		return nil, err
+	}
+	go func() { fatal(ctx, "cache of NodePools, NodeClaims and EC2NodeClasses", objects.Start(ctx)) }()
+	go func() { fatal(ctx, "catalogues", catalogs.Run(ctx)) }()
+	go announce(ctx, catalogs, prov)
+	go func() {
+		if !objects.WaitForCacheSync(ctx) || !prov.AwaitLead(ctx) {
+			return
+		}
+		go templates.Run(ctx)
+		go subnets.Run(ctx)
+		go tagger.Run(ctx)
+		go func() { fatal(ctx, "launcher", launcher.Run(ctx, objects)) }()
+		fatal(ctx, "provisioner", prov.Run(ctx))
+	}()
+	return prov, nil
+}
+
+// newClient returns a client without limits that reads from a cache, and the cache, which is not started yet.
+func newClient(config *rest.Config) (client.Client, cache.Cache, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.ContentType = -1, ""
+	config.AcceptContentTypes = ""
+	objects, err := cache.New(config, cache.Options{Scheme: scheme.Scheme, DefaultTransform: cache.TransformStripManagedFields()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("creating the cache: %w", err)
+	}
+	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme, Cache: &client.CacheOptions{Reader: objects}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("creating the client: %w", err)
+	}
+	return kube, objects, nil
+}
+
+func newProvisioner(ctx context.Context, d dependencies, kube client.Client, catalogs *ec2.Catalogs, shortages *ec2.Shortages) (*provisioner.Provisioner, error) {
+	nominator, err := scheduler.NewNominator(d.scheduler)
+	if err != nil {
+		return nil, err
+	}
+	args, err := profileArgs(d.config)
+	if err != nil {
+		return nil, err
+	}
+	judge, err := newJudge(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	core, storage := d.config.InformerFactory.Core().V1(), d.config.InformerFactory.Storage().V1()
+	return provisioner.New(provisioner.Options{
+		Kube: kube,
+		Pods: core.Pods().Lister(),
+		Views: view.New(view.Source{
+			Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(), Namespaces: core.Namespaces().Lister(), LimitRanges: core.LimitRanges().Lister(),
+			PersistentVolumes: core.PersistentVolumes().Lister(), PersistentVolumeClaims: core.PersistentVolumeClaims().Lister(),
+			DaemonSets: d.config.InformerFactory.Apps().V1().DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(),
+			Karpenter: kube, Catalog: catalogs.For, Available: shortages.Available,
+		}),
+		Gate: d.gate, Nominator: nominator, Judge: judge, Events: d.config.EventBroadcaster.NewRecorder("slipway"),
+		Clock: clock.RealClock{}, Metrics: provisioner.NewMetrics(), Logger: log.FromContext(ctx),
+		Batch: demand.Options{Debounce: args.BatchDebounce.Duration, MaxAge: args.BatchMax.Duration, MaxSize: maxBatch},
+	}), nil
+}
+
+// profileArgs returns the arguments of the first profile that enables the plugin; the provisioner is one for all of them.
+func profileArgs(cc *schedulerconfig.CompletedConfig) (*scheduler.SlipwayArgs, error) {
+	for _, p := range cc.ComponentConfig.Profiles {
+		if args, enabled, err := scheduler.ArgsOf(p); err != nil || enabled {
+			return args, err
+		}
+	}
+	return nil, fmt.Errorf("no profile of the scheduler configuration enables plugin %q", scheduler.Name)
+}
+
+func watch(ctx context.Context, d dependencies, prov *provisioner.Provisioner, objects cache.Cache) error {
+	core := d.config.InformerFactory.Core().V1()
+	in := provisioner.Informers{Pods: core.Pods().Informer(), Nodes: core.Nodes().Informer(), NodeLister: core.Nodes().Lister()}
+	var err error
+	if in.Claims, err = objects.GetInformer(ctx, &karpv1.NodeClaim{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching NodeClaims: %w", err)
+	}
+	if in.Pools, err = objects.GetInformer(ctx, &karpv1.NodePool{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching NodePools: %w", err)
+	}
+	if in.NodeClass, err = objects.GetInformer(ctx, &awsv1.EC2NodeClass{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watching EC2NodeClasses: %w", err)
+	}
+	return prov.Watch(ctx, in)
+}
+
+// announce tells the provisioner when the first catalogue can be built.
+func announce(ctx context.Context, catalogs *ec2.Catalogs, prov *provisioner.Provisioner) {
+	for !catalogs.Complete() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	prov.Changed()
+}
+
+func register(c prometheus.Collector) error {
+	if err := legacyregistry.Registerer().Register(c); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return nil
+}
+
+// fatal ends the process when a loop that has to run for ever ends with an error: a scheduler without its provisioner
+// would look healthy and buy nothing. The next leader takes over.
+func fatal(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "A loop has ended that must not", "loop", what)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
+}
