@@ -1,0 +1,92 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+	baseversion "k8s.io/component-base/version"
+	ndf "k8s.io/component-helpers/nodedeclaredfeatures"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkplugins "k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+// profileSuffix keeps the judge's share of the scheduler's metrics apart from the
+// live profile's.
+const profileSuffix = "/judge"
+
+// newFramework builds the plugins that decide where a pod fits, and no others:
+// what only scores, preempts, reserves or binds has no place in a simulation.
+// QueueSort and Bind have one plugin each because a framework must have them.
+func newFramework(ctx context.Context, o Options, lister fwk.SharedLister) (framework.Framework, error) {
+	metrics.Register() // the framework observes them; the live scheduler registers the same set
+	registry := frameworkplugins.NewInTreeRegistry()
+	if err := registry.Merge(o.Registry); err != nil {
+		return nil, fmt.Errorf("building judge for profile %q: %w", o.Profile.SchedulerName, err)
+	}
+	plugins := o.Live.ListPlugins()
+	profile := &schedulerapi.KubeSchedulerProfile{
+		SchedulerName: o.Profile.SchedulerName + profileSuffix,
+		Plugins: &schedulerapi.Plugins{
+			QueueSort: schedulerapi.PluginSet{Enabled: []schedulerapi.Plugin{{Name: names.PrioritySort}}},
+			PreFilter: schedulerapi.PluginSet{Enabled: plugins.PreFilter.Enabled},
+			Filter:    schedulerapi.PluginSet{Enabled: plugins.Filter.Enabled},
+			Bind:      schedulerapi.PluginSet{Enabled: []schedulerapi.Plugin{{Name: names.DefaultBinder}}},
+		},
+		PluginConfig: o.Profile.PluginConfig,
+	}
+	f, err := frameworkruntime.NewFramework(ctx, registry, profile,
+		frameworkruntime.WithKubeConfig(o.Live.KubeConfig()),
+		frameworkruntime.WithClientSet(o.Live.ClientSet()),
+		frameworkruntime.WithInformerFactory(o.Live.SharedInformerFactory()),
+		frameworkruntime.WithSnapshotSharedLister(lister),
+		frameworkruntime.WithSharedDRAManager(o.Live.SharedDRAManager()),
+		frameworkruntime.WithSharedCSIManager(o.Live.SharedCSIManager()),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("building judge for profile %q: %w", o.Profile.SchedulerName, err)
+	}
+	return f, nil
+}
+
+// inTree reports whether all plugins of the set come with Kubernetes.
+func inTree(set schedulerapi.PluginSet) bool {
+	registry := frameworkplugins.NewInTreeRegistry()
+	for _, p := range set.Enabled {
+		if _, ok := registry[p.Name]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// stockFeatures are the features a kubelet of this version declares with its
+// default feature gates and a container runtime without extras.
+func stockFeatures() []string {
+	v, err := version.Parse(baseversion.Get().String())
+	if err != nil {
+		return nil // an unversioned build: the plugin refuses to start, too
+	}
+	return ndf.DefaultFramework.DiscoverNodeFeatures(&ndf.NodeConfiguration{FeatureGates: gates{}, Version: v})
+}
+
+// gates reads this process's feature gates, which know the kubelet's as well.
+type gates struct{}
+
+func (gates) Enabled(name string) bool {
+	gate := featuregate.Feature(name)
+	if _, known := utilfeature.DefaultMutableFeatureGate.GetAll()[gate]; !known {
+		return false
+	}
+	return utilfeature.DefaultFeatureGate.Enabled(gate)
+}

@@ -1,0 +1,181 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+)
+
+// Candidate is a node with the pods a plan puts on it, in order.
+type Candidate struct {
+	// Node is the complete template of a hypothetical node: labels, allocatable,
+	// the taints that stay. Of a node of the cluster only the name is looked at.
+	// A template that declares no features (status.declaredFeatures) is taken to
+	// declare those of a kubelet of this version.
+	Node *corev1.Node
+	// Existing says the node is one of the cluster. A template whose node has
+	// joined the cluster in the meantime is treated the same way.
+	Existing bool
+	// Present are pods taken as being on the node without a check: daemonset pods
+	// and pods planned earlier. Pods the cluster has there already are skipped.
+	Present []*corev1.Pod
+	// Pods are to be verified one after the other.
+	Pods []*corev1.Pod
+}
+
+// Rejection is a pod that would not be scheduled onto its node.
+type Rejection struct {
+	Pod    *corev1.Pod
+	Node   string
+	Plugin string // the plugin that rejected it; "" if none was reached
+	Reason string // in the plugin's own words
+}
+
+// ErrNotSynced is the kind of error for a judge that has not seen the cluster yet.
+var ErrNotSynced = errors.New("cluster state is not synced")
+
+// Options configure a Judge.
+type Options struct {
+	// Profile is the live profile with its defaults, for the plugins' arguments:
+	// ComponentConfig.Profiles of the completed scheduler configuration.
+	Profile schedulerapi.KubeSchedulerProfile
+	// Live is the running framework of the same profile. It tells which plugins
+	// run, in which order, and lends its client, informers and the managers that
+	// can exist once a process only.
+	Live framework.Framework
+	// Registry has the factories of out-of-tree plugins, if there are any.
+	Registry frameworkruntime.Registry
+}
+
+// Judge verifies plans. It is safe for concurrent use; verifications run one at a
+// time.
+type Judge struct {
+	framework framework.Framework
+	cluster   *cluster
+	features  []string
+	// incremental says that a PreFilter result can be carried on from pod to pod:
+	// what all in-tree plugins support, and out-of-tree ones may not.
+	incremental bool
+
+	mu      sync.Mutex
+	overlay *overlay
+}
+
+// New builds a judge for one profile. Call it before the informers are started;
+// ctx bounds the life of its background work.
+func New(ctx context.Context, o Options) (*Judge, error) {
+	cluster, err := newCluster(ctx, o.Live.SharedInformerFactory())
+	if err != nil {
+		return nil, err
+	}
+	j := &Judge{cluster: cluster, overlay: &overlay{base: cluster.snapshot}, features: stockFeatures()}
+	if j.framework, err = newFramework(ctx, o, j.overlay); err != nil {
+		return nil, err
+	}
+	j.incremental = inTree(o.Live.ListPlugins().PreFilter)
+	return j, nil
+}
+
+// HasSynced reports whether the judge has seen the cluster's nodes and pods.
+func (j *Judge) HasSynced() bool { return j.cluster.hasSynced() }
+
+// Verify places the pods of all candidates one by one, PreFilter and Filter on
+// the one node they are planned for, and returns those the scheduler would not
+// have placed. All hypothetical nodes are there from the start; rejected pods are
+// not. It returns an error, and no verdict, only if ctx ends, the cluster is not
+// synced or its snapshot cannot be taken.
+func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection, error) {
+	if !j.HasSynced() {
+		return nil, fmt.Errorf("verifying plan: %w", ErrNotSynced)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	// The plugins log each rejection they find, and here rejections are answers.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	if err := j.cluster.update(ctx); err != nil {
+		return nil, fmt.Errorf("verifying plan: %w", err)
+	}
+	targets := j.lay(candidates)
+	run := newRun(j)
+	var rejections []Rejection
+	for i, candidate := range candidates {
+		for _, pod := range candidate.Pods {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("verifying plan: %w", err)
+			}
+			if targets[i] == nil {
+				rejections = append(rejections, Rejection{Pod: pod, Node: candidate.Node.Name, Reason: "node is not in the cluster any more"})
+				continue
+			}
+			if status := run.place(ctx, pod, targets[i]); !status.IsSuccess() {
+				rejections = append(rejections, Rejection{Pod: pod, Node: candidate.Node.Name, Plugin: status.Plugin(), Reason: status.Message()})
+			}
+		}
+	}
+	return rejections, nil
+}
+
+// lay puts the candidates' nodes and present pods into the overlay and returns
+// the node of each candidate, nil for a node that is gone.
+func (j *Judge) lay(candidates []Candidate) []*framework.NodeInfo {
+	changed := make(map[string]*framework.NodeInfo, len(candidates))
+	targets := make([]*framework.NodeInfo, len(candidates))
+	var added []*framework.NodeInfo
+	for i, candidate := range candidates {
+		name := candidate.Node.Name
+		node, known := changed[name]
+		if !known {
+			if node = j.cluster.node(name); node == nil && !candidate.Existing {
+				node = framework.NewNodeInfo()
+				node.SetNode(j.withFeatures(candidate.Node))
+				added = append(added, node)
+			}
+			if node == nil {
+				continue
+			}
+			changed[name] = node
+		}
+		addPresent(node, candidate.Present)
+		targets[i] = node
+	}
+	j.overlay.lay(changed, added)
+	return targets
+}
+
+// addPresent adds the pods that are not on the node yet.
+func addPresent(node *framework.NodeInfo, pods []*corev1.Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	there := sets.New[string]()
+	for _, p := range node.GetPods() {
+		there.Insert(string(p.GetPod().UID))
+	}
+	for _, pod := range pods {
+		if pod.UID == "" || !there.Has(string(pod.UID)) {
+			node.AddPod(pod)
+		}
+	}
+}
+
+// withFeatures completes a template that declares no features.
+func (j *Judge) withFeatures(node *corev1.Node) *corev1.Node {
+	if len(node.Status.DeclaredFeatures) > 0 || len(j.features) == 0 {
+		return node
+	}
+	complete := *node
+	complete.Status.DeclaredFeatures = j.features
+	return &complete
+}

@@ -1,0 +1,156 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+)
+
+// run is one verification. Pods that are equal to the scheduler share one
+// PreFilter, which costs a look at every node; it is then kept up to date with
+// each pod placed, which does not.
+type run struct {
+	judge   *Judge
+	placed  []placement
+	classes map[string]*class
+}
+
+// placement is a verified pod on its node.
+type placement struct {
+	pod  *framework.PodInfo
+	node *framework.NodeInfo
+}
+
+// class is the PreFilter result of equal pods.
+type class struct {
+	pod    *corev1.Pod // any of them
+	state  *framework.CycleState
+	result *fwk.PreFilterResult
+	status *fwk.Status
+	seen   int // placements the state knows of
+}
+
+func newRun(j *Judge) *run {
+	return &run{judge: j, classes: map[string]*class{}}
+}
+
+// place verifies the pod on the node and, if nothing objects, puts it there.
+func (r *run) place(ctx context.Context, pod *corev1.Pod, node *framework.NodeInfo) *fwk.Status {
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	c := r.class(ctx, pod)
+	if !c.status.IsSuccess() {
+		return c.status
+	}
+	name := node.Node().Name
+	if !c.result.AllNodes() && !c.result.NodeNames.Has(name) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node is not among those the pod is restricted to")
+	}
+	if status := r.judge.framework.RunFilterPlugins(ctx, c.state, pod, node); !status.IsSuccess() {
+		return status
+	}
+	r.judge.overlay.add(node, info)
+	r.placed = append(r.placed, placement{pod: info, node: node})
+	return nil
+}
+
+// class returns an up-to-date PreFilter result for the pod.
+func (r *run) class(ctx context.Context, pod *corev1.Pod) *class {
+	if !r.judge.incremental {
+		return r.preFilter(ctx, pod)
+	}
+	key, ok := classKey(pod)
+	if !ok {
+		return r.preFilter(ctx, pod)
+	}
+	c, ok := r.classes[key]
+	if !ok || !r.catchUp(ctx, c) {
+		c = r.preFilter(ctx, pod)
+		r.classes[key] = c
+	}
+	return c
+}
+
+func (r *run) preFilter(ctx context.Context, pod *corev1.Pod) *class {
+	c := &class{pod: pod, state: framework.NewCycleState(), seen: len(r.placed)}
+	c.result, c.status, _ = r.judge.framework.RunPreFilterPlugins(ctx, c.state, pod)
+	return c
+}
+
+// catchUp tells the class's state of the pods placed since it was last used. It
+// returns false if the state cannot be carried on and PreFilter must run again.
+func (r *run) catchUp(ctx context.Context, c *class) bool {
+	if !c.status.IsSuccess() || c.seen == len(r.placed) {
+		return c.seen == len(r.placed)
+	}
+	skipped := c.state.GetSkipFilterPlugins()
+	for _, p := range r.placed[c.seen:] {
+		// InterPodAffinity skips a pod without terms as long as no pod anywhere has
+		// an anti-affinity; this one has, and a skipped plugin is not told of it.
+		if skipped.Has(names.InterPodAffinity) && len(p.pod.RequiredAntiAffinityTerms) > 0 {
+			return false
+		}
+		if status := r.judge.framework.RunPreFilterExtensionAddPod(ctx, c.state, c.pod, p.pod, p.node); !status.IsSuccess() {
+			return false
+		}
+	}
+	c.seen = len(r.placed)
+	return skipped.Has(names.PodTopologySpread) || repairSpread(c.state)
+}
+
+// classKey is equal for pods that all in-tree plugins treat equally at any
+// instant. It is false for pods whose volumes or resource claims have a state of
+// their own.
+//
+// What tells the pods of one owner apart without a meaning to the scheduler is
+// left out: above all the random name of the service account token's volume.
+func classKey(pod *corev1.Pod) (string, bool) {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return "", false
+	}
+	for i := range pod.Spec.Volumes {
+		if !stateless(&pod.Spec.Volumes[i]) {
+			return "", false
+		}
+	}
+	reduced := corev1.Pod{Spec: pod.Spec}
+	reduced.Namespace, reduced.Labels = pod.Namespace, pod.Labels
+	reduced.Spec.Volumes = nil
+	reduced.Spec.Hostname = ""
+	reduced.Spec.Containers = reduceContainers(pod.Spec.Containers)
+	reduced.Spec.InitContainers = reduceContainers(pod.Spec.InitContainers)
+	// The protobuf form is quick to write and orders maps by key.
+	key, err := reduced.Marshal()
+	if err != nil {
+		return "", false
+	}
+	return string(key), true
+}
+
+// stateless reports whether a volume has nothing to do with where a pod can run.
+func stateless(v *corev1.Volume) bool {
+	return v.Projected != nil || v.ConfigMap != nil || v.Secret != nil || v.EmptyDir != nil || v.DownwardAPI != nil || v.HostPath != nil
+}
+
+func reduceContainers(containers []corev1.Container) []corev1.Container {
+	reduced := make([]corev1.Container, len(containers))
+	for i, c := range containers {
+		c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
+		mounts := make([]corev1.VolumeMount, len(c.VolumeMounts))
+		for k, m := range c.VolumeMounts {
+			m.Name = ""
+			mounts[k] = m
+		}
+		c.VolumeMounts = mounts
+		reduced[i] = c
+	}
+	return reduced
+}
