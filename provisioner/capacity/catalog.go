@@ -186,7 +186,7 @@ func (ki keyIndex) match(r Requirement, n int) Set {
 			}
 		}
 	}
-	if absentOK(r) {
+	if r.AllowsAbsent() {
 		out = out.Or(ki.absent)
 	}
 	return out
@@ -210,6 +210,17 @@ func (c *Catalog) WithValue(key, value string) Set {
 		return s
 	}
 	return NewSet(len(c.Offerings))
+}
+
+// sells reports whether any offering's node satisfies q, a requirement on key.
+func (c *Catalog) sells(key string, q Requirement) bool {
+	ki := c.index[key]
+	for v := range ki.values {
+		if q.Has(v) {
+			return true
+		}
+	}
+	return q.AllowsAbsent() && (ki.values == nil || !ki.absent.Empty())
 }
 
 // TypeOf returns the index in Types of offering i's type.

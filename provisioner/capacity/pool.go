@@ -5,6 +5,7 @@ package capacity
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // Pool is a NodePool with its node class resolved: what may be bought, on what terms.
@@ -58,9 +59,9 @@ func (p *Pool) Overhead(t *InstanceType, labels map[string]string) Resources {
 }
 
 // Runs reports whether the daemonset class d runs on a node of type t of the pool. labels are further labels of the
-// node (zone, capacity type) that are known already.
+// node (zone, capacity type) that are known already. A daemonset that names its nodes runs on no new one.
 func (p *Pool) Runs(d *Class, t *InstanceType, labels map[string]string) bool {
-	if _, ok := d.Tolerates(p.Taints); !ok {
+	if _, ok := d.Tolerates(p.Taints); !ok || len(d.NodeNames) > 0 {
 		return false
 	}
 	for _, term := range d.Terms {
@@ -73,37 +74,39 @@ func (p *Pool) Runs(d *Class, t *InstanceType, labels map[string]string) bool {
 
 func (p *Pool) satisfies(term Requirements, t *InstanceType, labels map[string]string) bool {
 	for key, q := range term {
-		if v, ok := t.Labels[key]; ok {
-			if !q.Has(v) {
-				return false
-			}
-			continue
+		v, ok := labelValue(t.Labels, key)
+		if !ok {
+			v, ok = labelValue(labels, key)
 		}
-		if v, ok := labels[key]; ok {
-			if !q.Has(v) {
-				return false
-			}
-			continue
-		}
-		if r, ok := p.Requirements[key]; ok {
-			if !r.Intersects(q) && (!absentOK(r) || !absentOK(q)) {
-				return false
-			}
-			continue
-		}
-		if p.Catalog != nil && p.Catalog.Defines(key) && len(p.Catalog.index[key].values) > 0 && isOfferingKey(key) {
-			continue // decided by the offering: possible
-		}
-		if !absentOK(q) {
+		switch {
+		case ok && !q.Has(v):
+			return false
+		case !ok && !p.possible(key, q):
 			return false
 		}
 	}
 	return true
 }
 
+// possible reports whether a node of which the label is not known yet may turn out to satisfy q. The instance type is
+// known: a label that only it decides is absent.
+func (p *Pool) possible(key string, q Requirement) bool {
+	r := p.Requirements.Get(key)
+	switch {
+	case p.Catalog != nil && isOfferingKey(key):
+		return p.Catalog.sells(key, q.Intersect(r))
+	case p.Catalog != nil && p.Catalog.Defines(key):
+		return q.AllowsAbsent()
+	}
+	if _, ok := p.Requirements[key]; !ok {
+		return q.AllowsAbsent()
+	}
+	return r.Intersects(q) || (r.AllowsAbsent() && q.AllowsAbsent())
+}
+
 func isOfferingKey(key string) bool {
 	switch key {
-	case corev1.LabelTopologyZone, ZoneIDLabel, "karpenter.sh/capacity-type":
+	case corev1.LabelTopologyZone, ZoneIDLabel, ReservationIDLabel, karpv1.CapacityTypeLabelKey:
 		return true
 	}
 	return false

@@ -22,34 +22,62 @@ const (
 // Requirement is the set of values one label key may have. It is either a finite
 // set of values or the complement of one, in both cases cut down to integers
 // within optional inclusive bounds. The empty finite set means the label must not
-// exist. The semantics are Karpenter v1's (pkg/scheduling/requirement.go): Gt N is
-// stored as ≥ N+1, Lt N as ≤ N−1, and a bounded requirement admits integers only.
+// exist, or, when it came from operators that want the label, that nothing
+// satisfies the requirement. The semantics are Karpenter v1's
+// (pkg/scheduling/requirement.go): Gt N is stored as ≥ N+1, Lt N as ≤ N−1, and a
+// bounded requirement admits integers only. Unlike Karpenter, a requirement
+// remembers that it wants the label to be there: Exists and NotIn together do not
+// accept its absence, nor does In [a] and In [b] mean DoesNotExist. That is how
+// the scheduler reads them, and a node bought on the other reading stays empty.
 type Requirement struct {
 	Key        string
 	complement bool
+	present    bool     // the label has to be there: In, Exists or a bound is part of the requirement
 	values     []string // sorted, unique
 	gte, lte   *int64
 	// MinValues is how many distinct values must stay available (Karpenter's minValues); 0 if unset.
 	MinValues int
 }
 
-// Aliases maps deprecated or provider-specific label keys to the one that means the same.
-// It is Karpenter's NormalizedLabels with the EBS CSI driver's zone key added by its AWS provider.
-var aliases = map[string]string{
-	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
-	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
-	"beta.kubernetes.io/arch":           corev1.LabelArchStable,
-	"beta.kubernetes.io/os":             corev1.LabelOSStable,
-	corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
-	"topology.ebs.csi.aws.com/zone":     corev1.LabelTopologyZone,
-}
-
-// CanonicalKey returns the label key that key is an alias of, or key itself.
+// CanonicalKey returns the label key that key is a deprecated or provider-specific alias of, or key itself. The aliases
+// are Karpenter's NormalizedLabels and the EBS CSI driver's zone key, which its AWS provider adds.
 func CanonicalKey(key string) string {
-	if k, ok := aliases[key]; ok {
-		return k
+	switch key {
+	case corev1.LabelFailureDomainBetaZone, ebsZoneLabel:
+		return corev1.LabelTopologyZone
+	case corev1.LabelFailureDomainBetaRegion:
+		return corev1.LabelTopologyRegion
+	case betaArchLabel:
+		return corev1.LabelArchStable
+	case betaOSLabel:
+		return corev1.LabelOSStable
+	case corev1.LabelInstanceType:
+		return corev1.LabelInstanceTypeStable
 	}
 	return key
+}
+
+const (
+	ebsZoneLabel  = "topology.ebs.csi.aws.com/zone"
+	betaArchLabel = "beta.kubernetes.io/arch"
+	betaOSLabel   = "beta.kubernetes.io/os"
+)
+
+// aliasesOf lists the keys that CanonicalKey turns into key, the one to be trusted most first.
+func aliasesOf(key string) []string {
+	switch key {
+	case corev1.LabelTopologyZone:
+		return []string{ebsZoneLabel, corev1.LabelFailureDomainBetaZone}
+	case corev1.LabelTopologyRegion:
+		return []string{corev1.LabelFailureDomainBetaRegion}
+	case corev1.LabelArchStable:
+		return []string{betaArchLabel}
+	case corev1.LabelOSStable:
+		return []string{betaOSLabel}
+	case corev1.LabelInstanceTypeStable:
+		return []string{corev1.LabelInstanceType}
+	}
+	return nil
 }
 
 // NewRequirement builds a requirement. Gt, Lt, Gte and Lte take exactly one integer.
@@ -58,11 +86,11 @@ func NewRequirement(key string, op corev1.NodeSelectorOperator, values ...string
 	r := Requirement{Key: CanonicalKey(key)}
 	switch op {
 	case corev1.NodeSelectorOpIn:
-		r.values = sortedUnique(values)
+		r.present, r.values = true, sortedUnique(values)
 	case corev1.NodeSelectorOpNotIn:
 		r.complement, r.values = true, sortedUnique(values)
 	case corev1.NodeSelectorOpExists:
-		r.complement = true
+		r.complement, r.present = true, true
 	case corev1.NodeSelectorOpDoesNotExist:
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt, OpGte, OpLte:
 		if len(values) != 1 {
@@ -81,9 +109,10 @@ func NewRequirement(key string, op corev1.NodeSelectorOperator, values ...string
 
 // bound turns r, the empty finite set, into the integers op allows.
 func (r *Requirement) bound(op corev1.NodeSelectorOperator, n int64) {
+	r.present = true
 	switch {
 	case op == corev1.NodeSelectorOpGt && n == math.MaxInt64, op == corev1.NodeSelectorOpLt && n == math.MinInt64:
-		return // no integer is beyond the last one: stays the empty set
+		return // no integer is beyond the last one: stays the empty set, which nothing satisfies
 	case op == corev1.NodeSelectorOpGt:
 		n++
 		r.gte = &n
@@ -100,11 +129,13 @@ func (r *Requirement) bound(op corev1.NodeSelectorOperator, n int64) {
 
 // In returns the requirement that key has one of values.
 func In(key string, values ...string) Requirement {
-	return Requirement{Key: CanonicalKey(key), values: sortedUnique(values)}
+	return Requirement{Key: CanonicalKey(key), present: true, values: sortedUnique(values)}
 }
 
 // Exists returns the requirement that key has any value.
-func Exists(key string) Requirement { return Requirement{Key: CanonicalKey(key), complement: true} }
+func Exists(key string) Requirement {
+	return Requirement{Key: CanonicalKey(key), complement: true, present: true}
+}
 
 // DoesNotExist returns the requirement that key is absent.
 func DoesNotExist(key string) Requirement { return Requirement{Key: CanonicalKey(key)} }
@@ -152,10 +183,16 @@ func (r Requirement) withinBounds(value string) bool {
 	return err == nil && (r.gte == nil || n >= *r.gte) && (r.lte == nil || n <= *r.lte)
 }
 
-// Intersect returns the requirement both r and o allow. Crossing bounds collapse to DoesNotExist;
+// AllowsAbsent reports whether a node without the label satisfies the requirement.
+func (r Requirement) AllowsAbsent() bool { return !r.present }
+
+// Impossible reports whether no node satisfies the requirement, with the label or without it.
+func (r Requirement) Impossible() bool { return r.present && !r.complement && len(r.values) == 0 }
+
+// Intersect returns the requirement both r and o allow. Crossing bounds collapse to the empty set;
 // bounds are dropped once the result is a finite set; MinValues is the greater of the two.
 func (r Requirement) Intersect(o Requirement) Requirement {
-	out := Requirement{Key: r.Key, MinValues: max(r.MinValues, o.MinValues)}
+	out := Requirement{Key: r.Key, MinValues: max(r.MinValues, o.MinValues), present: r.present || o.present}
 	gte, lte := maxBound(r.gte, o.gte), minBound(r.lte, o.lte)
 	if gte != nil && lte != nil && *gte > *lte {
 		return out
@@ -212,7 +249,8 @@ func minBound(a, b *int64) *int64 {
 }
 
 // Selectors returns the node selector requirements that spell r out, in the form NodeClaims carry
-// them; two when both bounds are set, because one operator can express only one bound.
+// them; several where one operator can express only a part, for instance one of two bounds. NewRequirement and Intersect
+// bring them back together.
 func (r Requirement) Selectors() []corev1.NodeSelectorRequirement {
 	bounded := func(op corev1.NodeSelectorOperator, n int64) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: r.Key, Operator: op, Values: []string{strconv.FormatInt(n, 10)}}
@@ -224,7 +262,10 @@ func (r Requirement) Selectors() []corev1.NodeSelectorRequirement {
 	if r.lte != nil {
 		out = append(out, bounded(OpLte, *r.lte))
 	}
-	if len(r.values) > 0 || len(out) == 0 {
+	if r.present && (r.Operator() == corev1.NodeSelectorOpNotIn || r.Operator() == corev1.NodeSelectorOpDoesNotExist) && len(out) == 0 {
+		out = append(out, corev1.NodeSelectorRequirement{Key: r.Key, Operator: corev1.NodeSelectorOpExists})
+	}
+	if len(r.values) > 0 || r.Impossible() || len(out) == 0 {
 		out = append(out, corev1.NodeSelectorRequirement{Key: r.Key, Operator: r.Operator(), Values: slices.Clone(r.values)})
 	}
 	return out
@@ -232,6 +273,9 @@ func (r Requirement) Selectors() []corev1.NodeSelectorRequirement {
 
 // String prints the requirement as people write it, at most five values.
 func (r Requirement) String() string {
+	if r.Impossible() {
+		return r.Key + " with no possible value"
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", r.Key, r.Operator())
 	if n := len(r.values); n > 5 {

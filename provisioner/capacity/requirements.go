@@ -78,12 +78,12 @@ func (r Requirements) And(o Requirements) Requirements {
 	return out
 }
 
-// Get returns the requirement on key, Exists if there is none.
+// Get returns the requirement on key; if there is none, one that every value and no value satisfies.
 func (r Requirements) Get(key string) Requirement {
 	if q, ok := r[CanonicalKey(key)]; ok {
 		return q
 	}
-	return Exists(key)
+	return Requirement{Key: CanonicalKey(key), complement: true}
 }
 
 // Keys returns the constrained keys, sorted.
@@ -105,12 +105,12 @@ func (c *Mismatch) Error() string {
 }
 
 // Compatible reports whether a node described by r can satisfy the pod-side requirements, nil if so.
-// A key that r does not define is a conflict unless the pod uses NotIn or DoesNotExist, or wellKnown
+// A key that r does not define is a conflict unless the pod accepts the label's absence, or wellKnown
 // says the key will be defined by the instance that is bought. (Karpenter core, Requirements.Compatible.)
 func (r Requirements) Compatible(pod Requirements, wellKnown func(string) bool) *Mismatch {
 	for _, key := range pod.Keys() {
 		want := pod[key]
-		if _, ok := r[key]; ok || absentOK(want) || (wellKnown != nil && wellKnown(key)) {
+		if _, ok := r[key]; ok || want.AllowsAbsent() || (wellKnown != nil && wellKnown(key)) {
 			continue
 		}
 		return &Mismatch{Key: key, Wanted: want}
@@ -131,7 +131,7 @@ func (r Requirements) Overlaps(o Requirements) *Mismatch {
 			continue
 		}
 		a, b := r[key], o[key]
-		if a.Intersects(b) || (absentOK(a) && absentOK(b)) {
+		if a.Intersects(b) || (a.AllowsAbsent() && b.AllowsAbsent()) {
 			continue
 		}
 		if first == "" || key < first {
@@ -144,19 +144,13 @@ func (r Requirements) Overlaps(o Requirements) *Mismatch {
 	return &Mismatch{Key: first, Wanted: o[first], Offered: r[first]}
 }
 
-// absentOK reports whether a node without the label satisfies the requirement.
-func absentOK(r Requirement) bool {
-	op := r.Operator()
-	return op == corev1.NodeSelectorOpNotIn || op == corev1.NodeSelectorOpDoesNotExist
-}
-
 // MatchesLabels reports whether a node with exactly these labels satisfies r, as the scheduler's NodeAffinity
 // does: NotIn and DoesNotExist accept an absent label, everything else needs it.
 func (r Requirements) MatchesLabels(labels map[string]string) bool {
 	for key, q := range r {
 		v, ok := labelValue(labels, key)
 		if !ok {
-			if !absentOK(q) {
+			if !q.AllowsAbsent() {
 				return false
 			}
 			continue
@@ -173,11 +167,9 @@ func labelValue(labels map[string]string, key string) (string, bool) {
 	if v, ok := labels[key]; ok {
 		return v, true
 	}
-	for alias, canonical := range aliases {
-		if canonical == key {
-			if v, ok := labels[alias]; ok {
-				return v, true
-			}
+	for _, alias := range aliasesOf(key) {
+		if v, ok := labels[alias]; ok {
+			return v, true
 		}
 	}
 	return "", false

@@ -150,12 +150,30 @@ func (r Resources) Max(o Resources) Resources {
 		Ephemeral: max(r.Ephemeral, o.Ephemeral),
 		Pods:      max(r.Pods, o.Pods),
 	}
-	if len(r.Extended) == 0 && len(o.Extended) == 0 {
-		return out
+	out.Extended = maxExtended(r.Extended, o.Extended)
+	return out
+}
+
+// maxExtended is the maximum by name, a missing name counting as zero; zeros are left out.
+func maxExtended(a, b []Quantity) []Quantity {
+	var out []Quantity
+	add := func(name corev1.ResourceName, v int64) {
+		if v != 0 {
+			out = append(out, Quantity{Name: name, Value: v})
+		}
 	}
-	sum := mergeExtended(r.Extended, o.Extended, 1)
-	for _, q := range sum {
-		out.Extended = append(out.Extended, Quantity{Name: q.Name, Value: max(r.Get(q.Name), o.Get(q.Name))})
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case j == len(b) || (i < len(a) && a[i].Name < b[j].Name):
+			add(a[i].Name, max(a[i].Value, 0))
+			i++
+		case i == len(a) || b[j].Name < a[i].Name:
+			add(b[j].Name, max(b[j].Value, 0))
+			j++
+		default:
+			add(a[i].Name, max(a[i].Value, b[j].Value))
+			i, j = i+1, j+1
+		}
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 // tolerates returns the first NoSchedule or NoExecute taint that no toleration matches; ok is true if there is none.
@@ -46,9 +47,9 @@ func tolerationMatches(tol *corev1.Toleration, t corev1.Taint) bool {
 	case corev1.TolerationOpExists:
 		return true
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
-		want, err1 := strconv.ParseInt(tol.Value, 10, 64)
-		have, err2 := strconv.ParseInt(t.Value, 10, 64)
-		if err1 != nil || err2 != nil {
+		want, ok1 := decimal(tol.Value)
+		have, ok2 := decimal(t.Value)
+		if !ok1 || !ok2 {
 			return false
 		}
 		if tol.Operator == corev1.TolerationOpLt {
@@ -58,4 +59,13 @@ func tolerationMatches(tol *corev1.Toleration, t corev1.Taint) bool {
 	default:
 		return false
 	}
+}
+
+// decimal parses an integer in its one canonical spelling: the scheduler takes neither "+5" nor "007".
+func decimal(s string) (int64, bool) {
+	if len(content.IsDecimalInteger(s)) > 0 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
 }
