@@ -29,7 +29,7 @@ type placement struct {
 
 // class is the PreFilter result of equal pods.
 type class struct {
-	pod    *corev1.Pod // any of them
+	info   framework.PodInfo // of any of them, with its terms parsed and its resources summed up
 	state  *framework.CycleState
 	result *fwk.PreFilterResult
 	status *fwk.Status
@@ -42,23 +42,20 @@ func newRun(j *Judge) *run {
 
 // place verifies the pod on the node and, if nothing objects, puts it there.
 func (r *run) place(ctx context.Context, pod *corev1.Pod, node *framework.NodeInfo) *fwk.Status {
-	info, err := framework.NewPodInfo(pod)
-	if err != nil {
-		return fwk.AsStatus(err)
-	}
 	c := r.class(ctx, pod)
 	if !c.status.IsSuccess() {
 		return c.status
 	}
-	name := node.Node().Name
-	if !c.result.AllNodes() && !c.result.NodeNames.Has(name) {
+	if name := node.Node().Name; !c.result.AllNodes() && !c.result.NodeNames.Has(name) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node is not among those the pod is restricted to")
 	}
 	if status := r.judge.framework.RunFilterPlugins(ctx, c.state, pod, node); !status.IsSuccess() {
 		return status
 	}
-	r.judge.overlay.add(node, info)
-	r.placed = append(r.placed, placement{pod: info, node: node})
+	info := c.info
+	info.Pod = pod
+	r.judge.overlay.add(node, &info)
+	r.placed = append(r.placed, placement{pod: &info, node: node})
 	return nil
 }
 
@@ -80,7 +77,14 @@ func (r *run) class(ctx context.Context, pod *corev1.Pod) *class {
 }
 
 func (r *run) preFilter(ctx context.Context, pod *corev1.Pod) *class {
-	c := &class{pod: pod, state: framework.NewCycleState(), seen: len(r.placed)}
+	c := &class{state: framework.NewCycleState(), seen: len(r.placed)}
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		c.status = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+		return c
+	}
+	info.CalculateResource() // is remembered, and copied with the rest
+	c.info = *info
 	c.result, c.status, _ = r.judge.framework.RunPreFilterPlugins(ctx, c.state, pod)
 	return c
 }
@@ -98,7 +102,7 @@ func (r *run) catchUp(ctx context.Context, c *class) bool {
 		if skipped.Has(names.InterPodAffinity) && len(p.pod.RequiredAntiAffinityTerms) > 0 {
 			return false
 		}
-		if status := r.judge.framework.RunPreFilterExtensionAddPod(ctx, c.state, c.pod, p.pod, p.node); !status.IsSuccess() {
+		if status := r.judge.framework.RunPreFilterExtensionAddPod(ctx, c.state, c.info.Pod, p.pod, p.node); !status.IsSuccess() {
 			return false
 		}
 	}
@@ -127,6 +131,10 @@ func classKey(pod *corev1.Pod) (string, bool) {
 	reduced.Spec.Hostname = ""
 	reduced.Spec.Containers = reduceContainers(pod.Spec.Containers)
 	reduced.Spec.InitContainers = reduceContainers(pod.Spec.InitContainers)
+	// A running pod that has been resized in place counts with what it really has.
+	reduced.Status.Resources, reduced.Status.AllocatedResources = pod.Status.Resources, pod.Status.AllocatedResources
+	reduced.Status.ContainerStatuses = reduceStatuses(pod.Status.ContainerStatuses)
+	reduced.Status.InitContainerStatuses = reduceStatuses(pod.Status.InitContainerStatuses)
 	// The protobuf form is quick to write and orders maps by key.
 	key, err := reduced.Marshal()
 	if err != nil {
@@ -151,6 +159,14 @@ func reduceContainers(containers []corev1.Container) []corev1.Container {
 		}
 		c.VolumeMounts = mounts
 		reduced[i] = c
+	}
+	return reduced
+}
+
+func reduceStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var reduced []corev1.ContainerStatus
+	for _, s := range statuses {
+		reduced = append(reduced, corev1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources})
 	}
 	return reduced
 }
