@@ -26,7 +26,7 @@ type rejection struct {
 // against the live one: whoever bound the pod may have seen a label or the end of a taint before this cache did.
 func (k *Kubelet) refusal(ctx context.Context, pod *corev1.Pod, m *machine) (*rejection, error) {
 	if _, _, err := runFor(pod); err != nil {
-		return &rejection{"InvalidRunFor", err.Error()}, nil
+		return &rejection{"InvalidRunFor", err.Error()}, nil //nolint:nilerr // the pod's fault, told to its owner
 	}
 	if object, exists, err := k.nodes.GetStore().GetByKey(m.NodeName); err == nil && exists && mismatch(pod, object.(*corev1.Node)) == nil {
 		return nil, nil

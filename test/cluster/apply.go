@@ -89,7 +89,7 @@ func (c *Cluster) Apply(ctx context.Context, manifests []byte) error {
 		return err
 	}
 	for _, object := range objects {
-		err := c.poll(ctx, fmt.Sprintf("kind %q", object.GetKind()), func(ctx context.Context) (bool, error) {
+		err := c.poll(ctx, fmt.Sprintf("kind %q", object.GetKind()), func(context.Context) (bool, error) {
 			// Serving a new kind starts a moment after its definition is accepted.
 			_, err := cl.RESTMapper().RESTMapping(object.GroupVersionKind().GroupKind(), object.GroupVersionKind().Version)
 			if meta.IsNoMatchError(err) && definesKind(objects) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,17 +129,25 @@ func (c *Cluster) prepare() (pkiFiles, error) {
 
 // launch starts a component and watches it.
 func (c *Cluster) launch(bin string, args []string) error {
-	p, err := startProcess(c.thread, bin, c.dir.path, args)
+	name := filepath.Base(bin)
+	cmd := exec.Command(bin, args...)
+	cmd.Dir = c.dir.path
+	p, err := startProcess(c.thread, name, filepath.Join(c.dir.path, name+".log"), cmd)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.processes = append(c.processes, p)
-	c.mu.Unlock()
 	go func() {
 		<-p.done
 		c.end(p.died())
 	}()
+	return c.adopt(p)
+}
+
+// adopt makes a process one that Stop, or a later sweep, ends.
+func (c *Cluster) adopt(p *process) error {
+	c.mu.Lock()
+	c.processes = append(c.processes, p)
+	c.mu.Unlock()
 	return c.dir.record(p.cmd.Process.Pid)
 }
 

@@ -68,7 +68,12 @@ func apiServerArgs(dir string, p ports, f pkiFiles, extra []string) ([]string, e
 		"--bind-address=" + loopback, "--advertise-address=" + loopback, "--secure-port=" + strconv.Itoa(p.apiServer),
 		// Endpoints may not name a loopback address, so nothing is published for the "kubernetes" Service.
 		"--endpoint-reconciler-type=none", "--service-cluster-ip-range=" + serviceRange,
-		"--tls-cert-file=" + f.cert, "--tls-private-key-file=" + f.key, "--client-ca-file=" + f.ca, "--requestheader-client-ca-file=" + f.ca,
+		"--tls-cert-file=" + f.cert, "--tls-private-key-file=" + f.key, "--client-ca-file=" + f.ca,
+		// Nobody proxies for users here. But kube-scheduler and others read this authority from the cluster and complain
+		// without it; and it must not be the users' own, or every user could pose as a proxy.
+		"--requestheader-client-ca-file=" + f.proxyCA, "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--authentication-config=" + authentication, "--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-account-issuer=" + accountIssuer,

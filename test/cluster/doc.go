@@ -38,6 +38,6 @@
 //
 // # Never
 //
-// It never contacts anything but loopback, never runs containers, never schedules, and knows nothing of EC2 or of
-// Slipway's own packages. Import level: 6 (test).
+// It never contacts anything but loopback, never runs containers, never schedules, and never imports the product. Of
+// test/ec2emu it knows only the Machine that boots there and the Kubelet it joins. Import level: 6 (test).
 package cluster

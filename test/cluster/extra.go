@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -33,26 +32,14 @@ func (c *Cluster) Run(cmd Command) (*Process, error) {
 	if log == "" {
 		log = filepath.Join(c.dir.path, cmd.Name+".log")
 	}
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	program := exec.Command(cmd.Path, cmd.Args...)
+	program.Dir = c.dir.path
+	program.Env = append(os.Environ(), cmd.Env...)
+	p, err := startProcess(c.thread, cmd.Name, log, program)
 	if err != nil {
-		return nil, fmt.Errorf("opening log of %s: %w", cmd.Name, err)
+		return nil, err
 	}
-	defer out.Close() // the child has its own copy
-	p := &process{name: cmd.Name, log: log, done: make(chan struct{}), cmd: exec.Command(cmd.Path, cmd.Args...)}
-	p.cmd.Dir = c.dir.path
-	p.cmd.Env = append(os.Environ(), cmd.Env...)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	if err := c.thread.start(p.cmd); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", cmd.Name, err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
-	c.mu.Lock()
-	c.processes = append(c.processes, p)
-	c.mu.Unlock()
-	return &Process{p: p}, c.dir.record(p.cmd.Process.Pid)
+	return &Process{p: p}, c.adopt(p)
 }
 
 // Kill ends the process as kill -9 does and waits until it is gone.

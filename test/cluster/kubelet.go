@@ -245,13 +245,12 @@ func (k *Kubelet) work(ctx context.Context) {
 }
 
 func (k *Kubelet) do(ctx context.Context, t task) error {
-	if t.kind == syncPod {
-		return k.syncPod(ctx, t.pod)
-	}
-	if k.isGone(t.machine) {
+	if t.machine != nil && k.isGone(t.machine) {
 		return nil
 	}
 	switch t.kind {
+	case syncPod:
+		return k.syncPod(ctx, t.pod)
 	case renewLease:
 		return k.renewLease(ctx, t)
 	case becomeReady:

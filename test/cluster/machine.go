@@ -17,23 +17,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
+
+	"github.com/slipway-sh/slipway/test/ec2emu"
 )
 
 // leaseDuration is what a node's lease claims, in seconds. A kubelet's default.
 const leaseDuration = 40
 
-// Machine is a booted instance as its kubelet sees itself.
-type Machine struct {
-	InstanceID, InstanceType, Zone, Region, Arch, ImageID string
-	NodeName, InternalIP, ProviderID                      string
-	// Labels and Taints are what the user data asks for.
-	Labels map[string]string
-	Taints []corev1.Taint
-	// Capacity and Allocatable are what the machine really has.
-	Capacity, Allocatable corev1.ResourceList
-	// ReadyAfter is the time from joining until the node reports Ready.
-	ReadyAfter time.Duration
-}
+// Machine is a booted instance as its kubelet sees itself: what the EC2 emulator hands to the kubelet.
+type Machine = ec2emu.Machine
+
+var _ ec2emu.Kubelet = (*Kubelet)(nil)
 
 // machine is a joined Machine.
 type machine struct {

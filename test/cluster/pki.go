@@ -114,6 +114,7 @@ func certify(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (keyP
 // files of a cluster's folder that the components read.
 type pkiFiles struct {
 	ca, cert, key          string // serving and etcd traffic
+	proxyCA                string // authenticating proxies, of which there are none
 	accountKey, accountPub string // signing and checking service account tokens
 }
 
@@ -135,10 +136,17 @@ func writePKI(dir string, a *authority) (pkiFiles, error) {
 	if err != nil {
 		return pkiFiles{}, fmt.Errorf("creating service account key: %w", err)
 	}
+	proxy, err := newAuthority()
+	if err != nil {
+		return pkiFiles{}, err
+	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	f := pkiFiles{ca: at("ca.crt"), cert: at("serving.crt"), key: at("serving.key"), accountKey: at("sa.key"), accountPub: at("sa.pub")}
+	f := pkiFiles{
+		ca: at("ca.crt"), cert: at("serving.crt"), key: at("serving.key"), proxyCA: at("front-proxy-ca.crt"),
+		accountKey: at("sa.key"), accountPub: at("sa.pub"),
+	}
 	for path, content := range map[string][]byte{
-		f.ca: a.cert, f.cert: serving.cert, f.key: serving.key,
+		f.ca: a.cert, f.cert: serving.cert, f.key: serving.key, f.proxyCA: proxy.cert,
 		f.accountKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 		f.accountPub: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
 	} {

@@ -53,14 +53,16 @@ func (k *Kubelet) syncPod(ctx context.Context, key string) error {
 	}
 	now := time.Now()
 	next, m, wait := k.next(key, pod, now)
-	if next == stepWait {
-		k.queue.AddAfter(task{kind: syncPod, pod: key}, wait)
-	}
-	if next == stepNone || next == stepWait {
+	if m == nil {
 		return nil
 	}
 	ctx = asNode(ctx, m.NodeName)
 	switch next {
+	case stepNone:
+		return nil
+	case stepWait:
+		k.queue.AddAfter(task{kind: syncPod, pod: key}, wait)
+		return nil
 	case stepAdmit:
 		return k.admit(ctx, key, pod, m)
 	case stepRun:
@@ -71,8 +73,11 @@ func (k *Kubelet) syncPod(ctx context.Context, key string) error {
 		if err := k.patchPodStatus(ctx, pod, endedStatus(pod, exitSIGTERM, metav1.NewTime(now))); err != nil {
 			return err
 		}
+		return k.deletePod(ctx, pod)
+	case stepDelete:
+		return k.deletePod(ctx, pod)
 	}
-	return k.deletePod(ctx, pod)
+	return fmt.Errorf("unknown step %d", next)
 }
 
 // next decides. It does no I/O; it returns the pod's machine, and for stepWait the time to wait.

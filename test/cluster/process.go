@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 )
@@ -21,57 +20,64 @@ const logTail = 3000
 // forked it ends, which for an ordinary goroutine's thread can be any time; this one ends only with the caller's process or
 // with stop.
 type thread struct {
-	work chan func()
+	work  chan func()
+	ended chan struct{}
 }
 
 func newThread() *thread {
-	t := &thread{work: make(chan func())}
+	t := &thread{work: make(chan func()), ended: make(chan struct{})}
 	go func() {
 		// Never unlocked: when this function returns, the runtime ends the thread, and the kernel what it started.
 		runtime.LockOSThread()
-		for f := range t.work {
-			f()
+		for {
+			select {
+			case f := <-t.work:
+				f()
+			case <-t.ended:
+				return
+			}
 		}
 	}()
 	return t
 }
 
-// start starts cmd on the thread.
+// start starts cmd on the thread. It fails with errStopped after stop.
 func (t *thread) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = childAttr()
-	result := make(chan error)
-	t.work <- func() { result <- cmd.Start() }
-	return <-result
+	result := make(chan error, 1)
+	select {
+	case t.work <- func() { result <- cmd.Start() }:
+		return <-result
+	case <-t.ended:
+		return errStopped
+	}
 }
 
-func (t *thread) stop() { close(t.work) }
+// stop ends the thread, once.
+func (t *thread) stop() { close(t.ended) }
 
-// process is one running component.
+// process is one running component or program.
 type process struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
-	done chan struct{}
-	err  error // how it ended; read after done is closed
+	done chan struct{} // closed when it has ended
 }
 
-// startProcess starts a component with its output going to <dir>/<name>.log.
-func startProcess(t *thread, bin, dir string, args []string) (*process, error) {
-	p := &process{name: filepath.Base(bin), done: make(chan struct{})}
-	p.log = filepath.Join(dir, p.name+".log")
-	out, err := os.Create(p.log)
+// startProcess starts cmd on the thread with its output appended to the file log.
+func startProcess(t *thread, name, log string, cmd *exec.Cmd) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("creating log of %s: %w", p.name, err)
+		return nil, fmt.Errorf("opening log of %s: %w", name, err)
 	}
 	defer out.Close() // the child has its own copy
-	p.cmd = exec.Command(bin, args...)
-	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	if err := t.start(p.cmd); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", p.name, err)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := t.start(cmd); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
+	p := &process{name: name, cmd: cmd, log: log, done: make(chan struct{})}
 	go func() {
-		p.err = p.cmd.Wait()
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
 		close(p.done)
 	}()
 	return p, nil
@@ -86,11 +92,11 @@ func (p *process) kill() error {
 	return nil
 }
 
-// died is the error of a process that ended on its own, with the end of its log.
+// died is the error of a process that has ended, with the end of its log.
 func (p *process) died() error {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
-		return fmt.Errorf("%s ended (%v); its log is unreadable: %w", p.name, p.err, err)
+		return fmt.Errorf("%s ended (%s); its log is unreadable: %w", p.name, p.cmd.ProcessState, err)
 	}
 	if len(b) > logTail {
 		b = b[len(b)-logTail:]
@@ -98,5 +104,5 @@ func (p *process) died() error {
 			b = b[i+1:]
 		}
 	}
-	return fmt.Errorf("%s ended (%v); end of its log:\n%s", p.name, p.err, strings.TrimSpace(string(b)))
+	return fmt.Errorf("%s ended (%s); end of its log:\n%s", p.name, p.cmd.ProcessState, strings.TrimSpace(string(b)))
 }

@@ -93,7 +93,7 @@ func killRecorded(dir string) {
 	if err != nil {
 		return // nothing was started
 	}
-	for _, field := range strings.Fields(string(b)) {
+	for field := range strings.FieldsSeq(string(b)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil || pid <= 1 {
 			continue

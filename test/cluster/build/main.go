@@ -17,13 +17,20 @@ import (
 )
 
 func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	// With kwok, everything that any cluster needs.
 	dir, err := cluster.Build(ctx, cluster.Options{Kubelet: cluster.Kwok})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
-	fmt.Println(dir)
+	_, err = fmt.Println(dir)
+	return err
 }
