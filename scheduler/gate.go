@@ -33,10 +33,8 @@ const (
 // Gate keeps pods that wait for capacity out of the scheduling queue's way. It
 // is made once a process, shared by all profiles, and safe for concurrent use.
 type Gate struct {
-	deadline time.Duration
-	binding  sync.Once
-
 	mu        sync.Mutex
+	deadline  time.Duration
 	pods      map[types.UID]*gatedPod
 	closed    int
 	activator fwk.PodActivator
@@ -56,14 +54,18 @@ type gatedPod struct {
 }
 
 // NewGate returns an open gate. deadline is how long a pod may stay parked
-// before it gets one more scheduling cycle; it must be positive.
+// before it gets one more scheduling cycle, unless the plugin's arguments say
+// otherwise; it must be positive.
 func NewGate(deadline time.Duration) *Gate {
 	return &Gate{deadline: deadline, pods: map[types.UID]*gatedPod{}}
 }
 
-// Run enforces the deadline until ctx ends.
+// Run enforces the deadline until ctx ends. Call it once the profiles are built.
 func (g *Gate) Run(ctx context.Context) {
-	ticker := time.NewTicker(g.deadline / sweepsPerDeadline)
+	g.mu.Lock()
+	deadline := g.deadline
+	g.mu.Unlock()
+	ticker := time.NewTicker(deadline / sweepsPerDeadline)
 	defer ticker.Stop()
 	for {
 		select {
@@ -71,7 +73,7 @@ func (g *Gate) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			if n := g.sweep(); n > 0 {
-				klog.FromContext(ctx).Info("Released pods that waited longer than the gate deadline", "pods", n, "deadline", g.deadline)
+				klog.FromContext(ctx).Info("Released pods that waited longer than the gate deadline", "pods", n, "deadline", deadline)
 			}
 		}
 	}

@@ -4,6 +4,7 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -197,6 +198,26 @@ func TestGateSweep(t *testing.T) {
 		if _, ok := gate.pods["uid-old"]; ok {
 			t.Error("an open pod is still known after another deadline, want it dropped")
 		}
+	})
+}
+
+func TestGateRunEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, r := newTestGate(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); gate.Run(ctx) }()
+		gate.enter(testPod("a"))
+		pass(59 * time.Second)
+		if len(r.activated) != 0 {
+			t.Errorf("activated %v before the deadline", r.activated)
+		}
+		pass(time.Minute / sweepsPerDeadline)
+		if diff := cmp.Diff([]string{"ns/a"}, r.activated); diff != "" {
+			t.Errorf("activated after the deadline (-want +got):\n%s", diff)
+		}
+		cancel()
+		<-done
 	})
 }
 

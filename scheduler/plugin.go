@@ -43,10 +43,11 @@ type Core struct {
 // calls it once a profile; the arguments are decoded and checked each time.
 func NewFactory(core Core) frameworkruntime.PluginFactory {
 	return func(_ context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-		if _, err := DecodeArgs(obj); err != nil {
+		args, err := DecodeArgs(obj)
+		if err != nil {
 			return nil, err
 		}
-		if err := core.Gate.bind(h); err != nil {
+		if err := core.Gate.bind(h, args.GateDeadline.Duration); err != nil {
 			return nil, err
 		}
 		return &Plugin{core: core, handle: h}, nil
@@ -154,17 +155,20 @@ func parkedReason(node string) string {
 	return fmt.Sprintf("waiting for node %q, provided by Slipway", node)
 }
 
-// bind connects the gate with the scheduling queue and with the pod informer,
-// once a process: all profiles share both.
-func (g *Gate) bind(h fwk.Handle) error {
-	var err error
-	g.binding.Do(func() {
-		g.mu.Lock()
-		g.activator = h
-		g.mu.Unlock()
-		_, err = h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(g.podEvents())
-	})
-	if err != nil {
+// bind takes a profile's deadline, the shortest of all profiles wins, and connects
+// the gate with the scheduling queue and the pod informer, which all share.
+func (g *Gate) bind(h fwk.Handle, deadline time.Duration) error {
+	g.mu.Lock()
+	first := g.activator == nil
+	if first || deadline < g.deadline {
+		g.deadline = deadline
+	}
+	g.activator = h
+	g.mu.Unlock()
+	if !first {
+		return nil
+	}
+	if _, err := h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(g.podEvents()); err != nil {
 		return fmt.Errorf("watching pods for the gate: %w", err)
 	}
 	return nil

@@ -137,6 +137,7 @@ func slipwayProfile(t *testing.T) schedulerapi.KubeSchedulerProfile {
 	}
 	p := cfg.Profiles[0]
 	p.Plugins.MultiPoint.Enabled = append(p.Plugins.MultiPoint.Enabled, schedulerapi.Plugin{Name: Name})
+	p.PluginConfig = append(p.PluginConfig, schedulerapi.PluginConfig{Name: Name, Args: &runtime.Unknown{Raw: []byte(`{"gateDeadline":"77s"}`)}})
 	return p
 }
 
@@ -223,6 +224,9 @@ func TestPodLife(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.SchedulerAsyncAPICalls, tc.async)
 			h := startHost(t, &fakeSink{}, tc.nodes...)
+			if h.gate.deadline != 77*time.Second {
+				t.Errorf("gate deadline = %v, want the one of the profile's arguments", h.gate.deadline)
+			}
 			h.create(podWith("big", "4"))
 			h.eventually("the queue holds the pod as gated", func() bool { return h.gated("big") })
 

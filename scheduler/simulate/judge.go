@@ -94,11 +94,17 @@ func (j *Judge) HasSynced() bool { return j.cluster.hasSynced() }
 // Verify places the pods of all candidates one by one, PreFilter and Filter on
 // the one node they are planned for, and returns those the scheduler would not
 // have placed. All hypothetical nodes are there from the start; rejected pods are
-// not. It returns an error, and no verdict, only if ctx ends, the cluster is not
+// not. Candidates with the same node name are one node. Verify returns an error,
+// and no verdict, only if a candidate has no node, ctx ends, the cluster is not
 // synced or its snapshot cannot be taken.
 func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection, error) {
 	if !j.HasSynced() {
 		return nil, fmt.Errorf("verifying plan: %w", ErrNotSynced)
+	}
+	for i := range candidates {
+		if candidates[i].Node == nil {
+			return nil, fmt.Errorf("verifying plan: candidate %d of %d has no node", i, len(candidates))
+		}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

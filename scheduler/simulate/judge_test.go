@@ -100,6 +100,9 @@ func TestVerify(t *testing.T) {
 			cluster:    []runtime.Object{node("n1", "a", "1")},
 			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: several(2, "p", plain("web"))}},
 			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}}},
+		{name: "one node in two candidates",
+			candidates: []Candidate{{Node: node("n1", "a", "2"), Pods: several(1, "p", plain("web"))}, {Node: node("n1", "a", "2"), Pods: several(2, "q", plain("web"))}},
+			want:       []verdict{{"q-1", "n1", names.NodeResourcesFit}}},
 		{name: "existing node that is gone",
 			candidates: []Candidate{{Node: node("old", "a", "8"), Existing: true, Pods: several(1, "p", plain("web"))}},
 			want:       []verdict{{"p-0", "old", ""}}},
@@ -185,6 +188,9 @@ func TestVerifyNeedsTheCluster(t *testing.T) {
 	late := &Judge{cluster: &cluster{synced: []cache.InformerSynced{func() bool { return false }}}}
 	if _, err := late.Verify(t.Context(), nil); !errors.Is(err, ErrNotSynced) {
 		t.Errorf("Verify() error = %v, want %v", err, ErrNotSynced)
+	}
+	if _, err := b.judge.Verify(t.Context(), []Candidate{{Pods: several(1, "p", plain("web"))}}); err == nil {
+		t.Error("Verify() of a candidate without a node gave no error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
