@@ -30,6 +30,8 @@ const (
 	CodeSpotQuota = "MaxSpotInstanceCountExceeded"
 	// CodeVCPUQuota says that the account's on-demand quota is used up.
 	CodeVCPUQuota = "VcpuLimitExceeded"
+	// CodeUserDataTooLong says that user data is longer than EC2 takes.
+	CodeUserDataTooLong = "UserDataSizeLimitExceeded"
 
 	codeTemplateExists = "InvalidLaunchTemplateName.AlreadyExistsException"
 	codeInstanceGone   = "InvalidInstanceID.NotFound"
@@ -62,7 +64,7 @@ func kindOfCode(code string) (capacity.Kind, bool) {
 		return capacity.NotReady, true
 	case "NoSuchEntity", "ParameterNotFound", "ParameterVersionNotFound", "ResourceNotFoundException":
 		return capacity.NotFound, true
-	case "ValidationError", "ValidationException", "SerializationException", "UnknownParameter", "UserDataSizeLimitExceeded":
+	case "ValidationError", "ValidationException", "SerializationException", "UnknownParameter", CodeUserDataTooLong:
 		return capacity.Invalid, true
 	}
 	return capacity.Unknown, false

@@ -6,6 +6,7 @@ package ec2
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // maxUserData is EC2's limit on user data, in bytes before base64.
@@ -55,7 +58,8 @@ func UserData(family string, b Bootstrap) (string, error) {
 		return "", err
 	}
 	if len(text) > maxUserData {
-		return "", invalid("spec.userData: %d bytes with what Slipway adds are more than EC2's limit of %d", len(text), maxUserData)
+		return "", &capacity.Error{Kind: capacity.Invalid, Code: CodeUserDataTooLong, Err: fmt.Errorf(
+			"spec.userData: %d bytes with what Slipway adds are more than EC2's limit of %d", len(text), maxUserData)}
 	}
 	return text, nil
 }

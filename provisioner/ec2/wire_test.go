@@ -34,7 +34,9 @@ func start(t *testing.T) (*ec2emu.Emulator, *ec2.Client) {
 	return emu, ec2.New(emu.AWSConfig(), ec2.Options{ClusterName: "demo"})
 }
 
-func discovery(name string) map[string]string { return map[string]string{"karpenter.sh/discovery": name} }
+func discovery(name string) map[string]string {
+	return map[string]string{"karpenter.sh/discovery": name}
+}
 
 // resolved is a class whose status holds what its terms select.
 func resolved(t *testing.T, c *ec2.Client) *v1.EC2NodeClass {

@@ -1,0 +1,29 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeclass keeps the status of node classes and node pools, by
+// Karpenter's contract (conditions and their reasons, annotations, finalizer),
+// so that dashboards, health checks and a running Karpenter's successor find what
+// they expect.
+//
+//   - [ClassReconciler] resolves an EC2NodeClass: subnets, security groups, images,
+//     instance profile, and whether its spec can be carried out. When a class is
+//     deleted and its last NodeClaim gone, it deletes what was made for the class.
+//   - [PoolReconciler] says of a NodePool whether its spec is valid and its class
+//     ready, and counts its nodes. A pool whose class is missing, being deleted or
+//     not ready says so by name.
+//
+// Both stamp the hash of the spec that drift is judged by; claims stamped under
+// another hash version are stamped again, not compared.
+//
+// Each object is reconciled on its own, with its own backoff, and asks EC2 for
+// its own: a class that fails never delays another. What fails while something
+// resolved earlier is still good leaves it in use. A reconcile writes metadata and
+// status at most once each.
+//
+// The package never launches or ends an instance and never writes a NodeClaim but
+// for the hash annotations. Classes and pools of other providers are left alone.
+//
+// Import level 4: imports ec2, capacity and the API packages; wired by the
+// controller's command.
+package nodeclass
