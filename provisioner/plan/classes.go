@@ -22,6 +22,8 @@ type demand struct {
 	pools    []fit           // one a pool, in the view's order
 	rules    []*rule         // topology rules that bind the class
 	counted  []*counter      // counters its pods add to
+	keys     []string        // topology keys that matter to it, host names apart
+	hosts    hostRules       // the part of its rules that is about hosts
 	nodeBars map[string]bool
 }
 

@@ -136,7 +136,8 @@ func (s *solver) fillNodes(d *demand) {
 		d.pods = d.pods[1:]
 		best.free = best.free.Sub(d.class.Requests)
 		best.ports = append(best.ports, d.class.HostPorts...)
-		d.record(best.spot(d), best.ID(), 1)
+		d.record(best.spot(d), 1)
+		d.recordHost(best.ID(), 1)
 		s.out.Placements = append(s.out.Placements, Placement{Pod: p, Node: best.Node})
 		s.step++
 	}
@@ -144,7 +145,7 @@ func (s *solver) fillNodes(d *demand) {
 
 func (n *node) spot(d *demand) spot {
 	out := spot{}
-	for _, k := range d.keys() {
+	for _, k := range d.keys {
 		if v, ok := n.domain(k); ok {
 			out[k] = v
 		}

@@ -6,6 +6,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -26,7 +27,206 @@ type bin struct {
 	steps  []int
 }
 
-// shape is a candidate: one offering of a pool filled with what suits it.
+// lot is all items whose pods ask for the same resources: to the packing they are one size, and which of the items gives
+// the pod is only a question of what may be where.
+type lot struct {
+	requests capacity.Resources
+	cpu, mem float64 // in cores and units of 4 GiB
+	value    float64 // worth of one pod
+	left     int
+	items    []*item
+}
+
+// packer packs the items of one tier into nodes of one group of pools of equal weight.
+type packer struct {
+	s        *solver
+	from, to int // the pools
+	lots     []*lot
+	worth    worth
+	free     [][]float64 // worth of a type's room, by pool (from from) and type
+	demand   float64     // worth of all that is left
+	fill     filler
+	favours  map[*mask][]int // offerings that were good for a mask lately
+	opened   int
+}
+
+// evenness is how much of the best efficiency may be given up for a smaller node: nodes that cost the same per unit are
+// bought small, so that a workload does not end on one huge node.
+const evenness = 0.01
+
+// Bounds on the search for the best shape: how many candidates are tried, and for how many nodes the best of them are
+// believed to stay the best.
+const (
+	maxCandidates = 24
+	maxFavours    = 4
+	favourFor     = 32
+)
+
+// pack opens new nodes until every item is placed or stuck: for each group of pools of equal weight, heaviest first, what
+// earlier groups left over. Items are in order of size; the first that still has pods is the seed of the next node.
+func (s *solver) pack(items []*item) {
+	for _, it := range items {
+		s.fillBins(it)
+	}
+	for from := 0; from < len(s.pools); {
+		to := from + 1
+		for to < len(s.pools) && s.pools[to].Weight == s.pools[from].Weight {
+			to++
+		}
+		k := newPacker(s, from, to, items)
+		for _, it := range items {
+			k.place(it)
+		}
+		from = to
+	}
+}
+
+// fillBins puts pods of the item into nodes already opened.
+func (s *solver) fillBins(it *item) {
+	for _, b := range s.bins {
+		if len(it.pods) == 0 {
+			return
+		}
+		if n := b.room(it, len(it.pods)); n > 0 {
+			s.put(b, it, n)
+		}
+	}
+}
+
+func newPacker(s *solver, from, to int, items []*item) *packer {
+	k := &packer{s: s, from: from, to: to, favours: map[*mask][]int{}}
+	byRequest := map[string]*lot{}
+	var total capacity.Resources
+	for _, it := range items {
+		if len(it.pods) == 0 || !it.served(from, to) {
+			continue
+		}
+		r := it.d.class.Requests
+		key := r.String()
+		l := byRequest[key]
+		if l == nil {
+			l = &lot{requests: r, cpu: float64(r.CPU) / 1000, mem: float64(r.Memory) / (4 << 30)}
+			byRequest[key] = l
+			k.lots = append(k.lots, l)
+		}
+		it.lot = l
+		l.items = append(l.items, it)
+		l.left += len(it.pods)
+		total = total.AddTimes(r, int64(len(it.pods)))
+	}
+	if len(k.lots) == 0 {
+		return k
+	}
+	k.appraise(total)
+	k.fill = filler{k: k, bin: bin{id: "\x00trial"}}
+	return k
+}
+
+// served reports whether any of the pools can serve the item.
+func (it *item) served(from, to int) bool {
+	for _, m := range it.masks[from:to] {
+		if m != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// appraise sets the worth of resources for what is to be packed, and of every lot and type in it.
+func (k *packer) appraise(total capacity.Resources) {
+	var offers []offer
+	for _, p := range k.s.pools[k.from:k.to] {
+		k.free = append(k.free, nil)
+		if p.Blocked != "" || p.Catalog == nil {
+			continue
+		}
+		seen := make([]bool, len(p.Catalog.Types))
+		for o := range p.open.All {
+			if t := p.Catalog.TypeOf(o); !seen[t] {
+				seen[t] = true
+				offers = append(offers, offer{free: p.free[t], price: p.Catalog.Offerings[o].Price})
+			}
+		}
+	}
+	k.worth = appraise(total, offers)
+	for i, p := range k.s.pools[k.from:k.to] {
+		for t := range p.free {
+			k.free[i] = append(k.free[i], k.worth.of(p.free[t]))
+		}
+	}
+	for _, l := range k.lots {
+		l.value = k.worth.of(l.requests)
+		k.demand += l.value * float64(l.left)
+	}
+}
+
+// place opens nodes seeded with the item until it is placed or nothing serves it.
+func (k *packer) place(it *item) {
+	if it.lot == nil || !it.served(k.from, k.to) {
+		return
+	}
+	for len(it.pods) > 0 {
+		sh, ok := k.best(it)
+		if !ok {
+			return
+		}
+		k.open(sh)
+	}
+}
+
+// room is how many pods of the item, of which left are left, the bin can still take.
+func (b *bin) room(it *item, left int) int {
+	m := it.masks[b.index]
+	if m == nil || !m.set.Has(b.chosen) || !it.d.class.Requests.Fits(b.free) {
+		return 0
+	}
+	if cu := it.custom[b.index]; len(cu) > 0 && !compatible(b.custom, cu) {
+		return 0
+	}
+	n := int(min(it.d.class.Requests.Count(b.free), int64(left)))
+	if ports := it.d.class.HostPorts; len(ports) > 0 {
+		if portsClash(b.ports, ports) {
+			return 0
+		}
+		n = min(n, 1)
+	}
+	if len(it.d.hosts.rules) > 0 {
+		n = min(n, it.d.hostRoom(b.id))
+	}
+	return n
+}
+
+func compatible(a, b capacity.Requirements) bool {
+	return len(a) == 0 || len(b) == 0 || a.Overlaps(b) == nil
+}
+
+// put moves n pods of the item into the bin. Domains were counted when the item was split off; hosts are counted here.
+func (s *solver) put(b *bin, it *item, n int) {
+	for _, p := range it.pods[:n] {
+		b.pods = append(b.pods, p)
+		b.steps = append(b.steps, s.step)
+		s.step++
+	}
+	it.pods = it.pods[n:]
+	b.mask = b.mask.And(it.masks[b.index].set)
+	b.take(it, n)
+	b.used = b.used.AddTimes(it.d.class.Requests, int64(n))
+}
+
+// take counts n pods of the item in the bin's room, ports, labels and host rules.
+func (b *bin) take(it *item, n int) {
+	c := it.d.class
+	b.free = b.free.AddTimes(c.Requests, -int64(n))
+	if len(c.HostPorts) > 0 {
+		b.ports = append(slices.Clone(b.ports), c.HostPorts...)
+	}
+	if cu := it.custom[b.index]; len(cu) > 0 {
+		b.custom = b.custom.And(cu)
+	}
+	it.d.recordHost(b.id, n)
+}
+
+// shape is an offering of a pool filled with what suits it.
 type shape struct {
 	index    int
 	offering int
@@ -44,189 +244,108 @@ type take struct {
 // efficiency is the worth of what the shape holds per dollar.
 func (sh shape) efficiency() float64 { return sh.value / sh.price }
 
-// evenness is how much of the best efficiency may be given up for a smaller node: nodes that cost the same per unit are
-// bought small, so that a workload does not end on one huge node.
-const evenness = 0.01
-
-// pack opens new nodes until every item is placed or stuck. Items are in order of size; the first one that still has
-// pods decides which pool is used, the best shape of that pool is filled with it and with whatever else suits.
-func (s *solver) pack(items []*item) {
-	worths := map[int32]worth{}
-	for _, it := range items {
-		s.fillBins(it)
-		for len(it.pods) > 0 {
-			sh, ok := s.choose(it, items, worths)
-			if !ok {
-				break
-			}
-			s.open(sh)
-		}
-	}
-}
-
-// fillBins puts pods of the item into nodes already opened.
-func (s *solver) fillBins(it *item) {
-	for _, b := range s.bins {
-		if len(it.pods) == 0 {
-			return
-		}
-		if n := b.room(it); n > 0 {
-			s.put(b, it, n)
-		}
-	}
-}
-
-// room is how many pods of the item the bin can still take.
-func (b *bin) room(it *item) int {
-	m := it.masks[b.index]
-	if m == nil || !m.Has(b.chosen) || !compatible(b.custom, it.custom[b.index]) || portsClash(b.ports, it.d.class.HostPorts) {
-		return 0
-	}
-	n := int(min(it.d.class.Requests.Count(b.free), int64(len(it.pods))))
-	if len(it.d.class.HostPorts) > 0 {
-		n = min(n, 1)
-	}
-	return min(n, it.d.hostRoom(b.id))
-}
-
-func compatible(a, b capacity.Requirements) bool {
-	return len(a) == 0 || len(b) == 0 || a.Overlaps(b) == nil
-}
-
-// put moves n pods of the item into the bin. Domains were counted when the item was split off; hosts are counted here.
-func (s *solver) put(b *bin, it *item, n int) {
-	c := it.d.class
-	for _, p := range it.pods[:n] {
-		b.pods = append(b.pods, p)
-		b.steps = append(b.steps, s.step)
-		s.step++
-	}
-	it.pods = it.pods[n:]
-	b.mask = b.mask.And(it.masks[b.index])
-	if len(it.custom[b.index]) > 0 {
-		b.custom = b.custom.And(it.custom[b.index])
-	}
-	b.free = b.free.AddTimes(c.Requests, -int64(n))
-	b.used = b.used.AddTimes(c.Requests, int64(n))
-	for range n {
-		b.ports = append(b.ports, c.HostPorts...)
-	}
-	it.d.record(nil, b.id, n)
-}
-
-// choose finds the shape to open for the item: pools of the highest weight that can serve it, then the best efficiency.
-func (s *solver) choose(it *item, items []*item, worths map[int32]worth) (shape, bool) {
-	for i := 0; i < len(s.pools); {
-		j := i
-		for j < len(s.pools) && s.pools[j].Weight == s.pools[i].Weight {
-			j++
-		}
-		w, ok := worths[s.pools[i].Weight]
-		if !ok {
-			w = s.appraise(i, j, items)
-			worths[s.pools[i].Weight] = w
-		}
-		if sh, ok := s.best(i, j, it, items, w); ok {
-			return sh, true
-		}
-		i = j
-	}
-	return shape{}, false
-}
-
-func (s *solver) appraise(from, to int, items []*item) worth {
-	var total capacity.Resources
-	for _, it := range items {
-		total = total.AddTimes(it.d.class.Requests, int64(len(it.pods)))
-	}
-	var offers []offer
-	for _, p := range s.pools[from:to] {
-		if p.Blocked != "" || p.Catalog == nil {
-			continue
-		}
-		seen := make([]bool, len(p.Catalog.Types))
-		for o := range p.open.All {
-			if t := p.Catalog.TypeOf(o); !seen[t] {
-				seen[t] = true
-				offers = append(offers, offer{free: p.free[t], price: p.Catalog.Offerings[o].Price})
-			}
-		}
-	}
-	return appraise(total, offers)
-}
-
-// candidate is an offering with an upper bound on its efficiency.
-type candidate struct {
-	index, offering int
-	bound           float64
-}
-
-// best is the most efficient shape for the item among the pools, or a smaller one that is nearly as good.
-func (s *solver) best(from, to int, it *item, items []*item, w worth) (shape, bool) {
-	var demand float64
-	for _, o := range items {
-		demand += w.of(o.d.class.Requests) * float64(len(o.pods))
-	}
-	cands := s.candidates(from, to, it, w, demand)
+// best is the most efficient shape for the seed, or a smaller one that is nearly as good.
+func (k *packer) best(seed *item) (shape, bool) {
 	var kept []shape
 	top := 0.0
-	for _, c := range cands {
-		if c.bound < top*(1-evenness) {
-			break
-		}
-		sh := s.fill(c, it, items, w)
-		if len(sh.counts) == 0 {
+	for i := k.from; i < k.to; i++ {
+		m := seed.masks[i]
+		if m == nil {
 			continue
 		}
-		kept = append(kept, sh)
-		top = max(top, sh.efficiency())
+		tried := k.candidates(i, m, seed)
+		var good []shape
+		for _, o := range tried {
+			if sh := k.fill.try(i, o, seed); len(sh.counts) > 0 {
+				good = append(good, sh)
+				top = max(top, sh.efficiency())
+			}
+		}
+		k.favour(m, good)
+		kept = append(kept, good...)
 	}
+	kept = slices.DeleteFunc(kept, func(sh shape) bool { return sh.efficiency() < top*(1-evenness) })
 	if len(kept) == 0 {
 		return shape{}, false
 	}
-	kept = slices.DeleteFunc(kept, func(sh shape) bool { return sh.efficiency() < top*(1-evenness) })
 	return slices.MinFunc(kept, func(a, b shape) int {
 		return cmp.Or(cmp.Compare(a.price, b.price), cmp.Compare(b.value, a.value), cmp.Compare(a.index, b.index), cmp.Compare(a.offering, b.offering))
 	}), true
 }
 
-// candidates lists, for each type and capacity type, the cheapest offering that serves the item inside the pool's
-// limits, best bound first. Why there is none is left on the item.
-func (s *solver) candidates(from, to int, it *item, w worth, demand float64) []candidate {
-	type shapeKey struct {
-		t  int
-		ct string
+// favour remembers the offerings that did best for a mask.
+func (k *packer) favour(m *mask, good []shape) {
+	if _, ok := k.favours[m]; ok || len(good) == 0 {
+		return
 	}
-	var out []candidate
-	for i := from; i < to; i++ {
-		p, mask := s.pools[i], it.masks[i]
-		if mask == nil {
+	slices.SortStableFunc(good, func(a, b shape) int { return cmp.Compare(b.efficiency(), a.efficiency()) })
+	var out []int
+	for _, sh := range good[:min(len(good), maxFavours)] {
+		out = append(out, sh.offering)
+	}
+	k.favours[m] = out
+}
+
+// candidates are the offerings worth trying for the seed: those that did best for its mask lately, as long as there is
+// plenty left to pack, else a spread over sizes of those with the best bound on their efficiency. Why there is none is
+// left on the item.
+func (k *packer) candidates(index int, m *mask, seed *item) []int {
+	p := k.s.pools[index]
+	if k.opened%favourFor == 0 {
+		clear(k.favours)
+	}
+	if fav := k.favours[m]; len(fav) > 0 {
+		usable := slices.DeleteFunc(slices.Clone(fav), func(o int) bool {
+			t := p.Catalog.TypeOf(o)
+			return !p.left.allows(p.Catalog.Types[t].Capacity) || !seed.d.class.Requests.Fits(p.free[t]) || k.free[index-k.from][t]*4 > k.demand
+		})
+		if len(usable) == len(fav) {
+			return usable
+		}
+		delete(k.favours, m)
+	}
+	type bounded struct {
+		offering int
+		bound    float64
+	}
+	// The best bound in each size class, where sizes are a fifth apart in price.
+	sizes := map[int]bounded{}
+	limited := false
+	for _, o := range m.best {
+		off := &p.Catalog.Offerings[o]
+		t := p.Catalog.TypeOf(o)
+		if !p.left.allows(off.Type.Capacity) {
+			limited = true
 			continue
 		}
-		seen := map[shapeKey]bool{}
-		limited := false
-		for o := range mask.All {
-			off := &p.Catalog.Offerings[o]
-			t := p.Catalog.TypeOf(o)
-			k := shapeKey{t, off.CapacityType}
-			if seen[k] {
-				continue
-			}
-			seen[k] = true
-			if !p.left.allows(off.Type.Capacity) {
-				limited = true
-				continue
-			}
-			bound := min(w.of(p.free[t]), demand) / off.Price
-			out = append(out, candidate{index: i, offering: o, bound: bound})
+		if !seed.d.class.Requests.Fits(p.free[t]) {
+			continue
 		}
-		if limited && len(out) == 0 {
-			it.blocked(LimitReached, p.Name, p.left.String())
+		b := bounded{o, min(k.free[index-k.from][t], k.demand) / off.Price}
+		size := int(math.Floor(math.Log(off.Price) * 4))
+		if have, ok := sizes[size]; !ok || b.bound > have.bound {
+			sizes[size] = b
 		}
 	}
-	slices.SortStableFunc(out, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.bound, a.bound), cmp.Compare(a.index, b.index), cmp.Compare(a.offering, b.offering))
+	if len(sizes) == 0 {
+		if limited {
+			seed.blocked(LimitReached, p.Name, p.left.String())
+		}
+		return nil
+	}
+	list := make([]bounded, 0, len(sizes))
+	for _, b := range sizes {
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b bounded) int {
+		return cmp.Or(cmp.Compare(b.bound, a.bound), cmp.Compare(a.offering, b.offering))
 	})
+	var out []int
+	for _, b := range list[:min(len(list), maxCandidates)] {
+		if b.bound >= list[0].bound/2 {
+			out = append(out, b.offering)
+		}
+	}
 	return out
 }
 
@@ -237,113 +356,25 @@ func (it *item) blocked(why Reason, pool, detail string) {
 	}
 }
 
-// fill puts one pod of the item into the shape and then, again and again, the pod that matches the room left best: the
-// one whose request is most nearly proportional to it, larger ones first. Nothing is recorded: it is a trial.
-func (s *solver) fill(c candidate, it *item, items []*item, w worth) shape {
-	p := s.pools[c.index]
-	t := p.Catalog.TypeOf(c.offering)
-	sh := shape{index: c.index, offering: c.offering, price: p.Catalog.Offerings[c.offering].Price}
-	f := filler{s: s, b: bin{id: "\x00trial", pool: p, index: c.index, chosen: c.offering, free: p.free[t]}, counts: map[*item]int{}}
-	if !f.add(it, 1) {
-		return sh
-	}
-	var others []*item
-	for _, o := range items {
-		if m := o.masks[c.index]; len(o.pods) > 0 && m != nil && m.Has(c.offering) {
-			others = append(others, o)
-		}
-	}
-	for len(others) > 0 {
-		best, score := -1, -1.0
-		others = slices.DeleteFunc(others, func(o *item) bool { return !f.fits(o) })
-		for i, o := range others {
-			if a := affinityTo(o.d.class.Requests, f.b.free); a > score {
-				best, score = i, a
-			}
-		}
-		if best >= 0 {
-			f.add(others[best], 1)
-		}
-	}
-	for _, o := range items {
-		if n := f.counts[o]; n > 0 {
-			sh.counts = append(sh.counts, take{it: o, n: n})
-			sh.value += w.of(o.d.class.Requests) * float64(n)
-		}
-	}
-	f.undo()
-	return sh
-}
-
-// affinityTo is the cosine between a request and the free room in CPU and memory (1 core ≈ 4 GiB), weighted a little by
-// size so that of equal directions the larger pod goes first.
-func affinityTo(r, free capacity.Resources) float64 {
-	rc, rm := float64(r.CPU), float64(r.Memory)/(4<<20)
-	fc, fm := float64(free.CPU), float64(free.Memory)/(4<<20)
-	rr, ff := rc*rc+rm*rm, fc*fc+fm*fm
-	if rr == 0 || ff == 0 {
-		return 0
-	}
-	dot := rc*fc + rm*fm
-	return dot*dot/(rr*ff) + rr/ff*0.2
-}
-
-// filler is a bin being filled on trial; hosts are counted under a name of its own and taken back by undo.
-type filler struct {
-	s      *solver
-	b      bin
-	counts map[*item]int
-}
-
-func (f *filler) fits(o *item) bool {
-	if f.counts[o] >= len(o.pods) {
-		return false
-	}
-	saved := o.pods
-	o.pods = o.pods[f.counts[o]:]
-	n := f.b.room(o)
-	o.pods = saved
-	return n > 0
-}
-
-func (f *filler) add(o *item, n int) bool {
-	if !f.fits(o) {
-		return false
-	}
-	c := o.d.class
-	f.counts[o] += n
-	f.b.free = f.b.free.AddTimes(c.Requests, -int64(n))
-	if len(c.HostPorts) > 0 {
-		f.b.ports = append(slices.Clone(f.b.ports), c.HostPorts...)
-	}
-	if cu := o.custom[f.b.index]; len(cu) > 0 {
-		f.b.custom = f.b.custom.And(cu)
-	}
-	o.d.record(nil, f.b.id, n)
-	return true
-}
-
-func (f *filler) undo() {
-	for o, n := range f.counts {
-		o.d.record(nil, f.b.id, -n)
-	}
-}
-
 // open buys the shape as often as the counts allow.
-func (s *solver) open(sh shape) {
+func (k *packer) open(sh shape) {
+	s := k.s
 	p := s.pools[sh.index]
 	t := p.Catalog.TypeOf(sh.offering)
 	for {
 		b := &bin{id: fmt.Sprintf("\x00new-%d", len(s.bins)), pool: p, index: sh.index, chosen: sh.offering, mask: p.open, free: p.free[t], used: p.overhead[t]}
 		p.left.take(p.Catalog.Types[t].Capacity)
 		s.bins = append(s.bins, b)
-		for _, k := range sh.counts {
-			if n := min(k.n, b.room(k.it)); n > 0 {
-				s.put(b, k.it, n)
+		k.opened++
+		for _, c := range sh.counts {
+			if n := min(c.n, b.room(c.it, len(c.it.pods))); n > 0 {
+				s.put(b, c.it, n)
+				c.it.lot.left -= n
+				k.demand -= c.it.lot.value * float64(n)
 			}
 		}
-		for _, k := range sh.counts {
-			if len(k.it.pods) < k.n {
+		for _, c := range sh.counts {
+			if len(c.it.pods) < c.n {
 				return
 			}
 		}

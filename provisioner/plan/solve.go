@@ -22,6 +22,7 @@ type solver struct {
 	step     int
 	out      Result
 	stuck    []stuck
+	masks    map[maskKey]*mask
 	caps     caps
 	recap    bool // a cap was added: the plan has to be made anew
 }
@@ -46,7 +47,7 @@ func Solve(in Input) Result {
 	}
 	caps := caps{}
 	for round := 0; ; round++ {
-		s := &solver{in: in, caps: caps}
+		s := &solver{in: in, caps: caps, masks: map[maskKey]*mask{}}
 		s.run()
 		if !s.recap || round == maxRounds {
 			return s.out

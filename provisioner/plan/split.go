@@ -14,12 +14,16 @@ type item struct {
 	d    *demand
 	at   spot
 	pods []*capacity.Pod
-	// share is how many pods the item got when the demand was split.
+	// share is how many pods the item got when the demand was split; cap what an earlier round learned it may get at most.
 	share int
+	cap   *domainCap
 	// masks are, a pool, the offerings that will do: the class's own, narrowed to the domains. Nil where the pool cannot be used.
-	masks []capacity.Set
+	masks []*mask
 	// custom are, a pool, what the item asks of labels the pool leaves open.
 	custom []capacity.Requirements
+
+	lot   *lot
+	trial int // pods put into the bin on trial
 
 	why       Reason
 	whyPool   string
@@ -33,21 +37,20 @@ func (s *solver) split(d *demand) []*item {
 	if len(d.pods) == 0 {
 		return nil
 	}
-	keys := d.keys()
-	if len(keys) == 0 {
-		it := &item{d: d, pods: d.pods, masks: make([]capacity.Set, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
+	if len(d.keys) == 0 {
+		it := &item{d: d, pods: d.pods, masks: make([]*mask, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
 		for i, f := range d.pools {
 			if f.ok {
-				it.masks[i], it.custom[i] = f.mask, f.custom
+				it.masks[i], it.custom[i] = s.intern(i, f.mask), f.custom
 			}
 		}
 		return []*item{it}
 	}
-	choices := s.choices(d, keys)
+	choices := s.choices(d, d.keys)
 	for len(d.pods) > 0 {
 		best := -1
 		for i, c := range choices {
-			if most, ok := s.caps[capKey(d, c.at)]; ok && c.share >= most.most {
+			if c.cap != nil && c.share >= c.cap.most {
 				continue
 			}
 			if d.allowed(c.at) && (best < 0 || d.load(c.at) < d.load(choices[best].at)) {
@@ -60,7 +63,7 @@ func (s *solver) split(d *demand) []*item {
 		choices[best].pods = append(choices[best].pods, d.pods[0])
 		choices[best].share++
 		d.pods = d.pods[1:]
-		d.record(choices[best].at, "", 1)
+		d.record(choices[best].at, 1)
 	}
 	if len(d.pods) > 0 {
 		s.stuck = append(s.stuck, s.leftOver(d, choices))
@@ -75,8 +78,8 @@ func (s *solver) leftOver(d *demand, choices []*item) stuck {
 		out.why = TopologyBlocks
 	}
 	for _, c := range choices {
-		if most, ok := s.caps[capKey(d, c.at)]; ok && most.why != "" {
-			out.why, out.pool, out.detail = most.why, most.pool, most.detail
+		if c.cap != nil && c.cap.why != "" {
+			out.why, out.pool, out.detail = c.cap.why, c.cap.pool, c.cap.detail
 			break
 		}
 	}
@@ -148,7 +151,7 @@ func (s *solver) compareItems(a, b *item) int {
 		case x == nil:
 			return 1
 		default:
-			px, py := p.Catalog.Offerings[x.First()].Price, p.Catalog.Offerings[y.First()].Price
+			px, py := p.Catalog.Offerings[x.set.First()].Price, p.Catalog.Offerings[y.set.First()].Price
 			if px < py {
 				return -1
 			} else if px > py {
@@ -162,15 +165,18 @@ func (s *solver) compareItems(a, b *item) int {
 
 // itemAt is the item for one choice of domains, nil if no pool can make such a node.
 func (s *solver) itemAt(d *demand, p spot) *item {
-	it := &item{d: d, at: p, masks: make([]capacity.Set, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
+	it := &item{d: d, at: p, masks: make([]*mask, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
+	if c, ok := s.caps[capKey(d, p)]; ok {
+		it.cap = &c
+	}
 	found := false
 	for i, f := range d.pools {
 		if !f.ok {
 			continue
 		}
-		mask, custom, ok := s.pools[i].at(p, f)
+		set, custom, ok := s.pools[i].at(p, f)
 		if ok {
-			it.masks[i], it.custom[i], found = mask, custom, true
+			it.masks[i], it.custom[i], found = s.intern(i, set), custom, true
 		}
 	}
 	if !found {

@@ -134,6 +134,7 @@ func (s *solver) topology() {
 				d.counted = append(d.counted, ct)
 			}
 		}
+		d.settle()
 	}
 }
 
@@ -239,19 +240,31 @@ func (p spot) key() string {
 	return b.String()
 }
 
-// keys are the topology keys, host names apart, that matter when a pod of the class is placed: those that bind it and
-// those on which it is counted.
-func (d *demand) keys() []string {
-	var out []string
+// hostRules are the rules and counters of a demand whose domains are hosts.
+type hostRules struct {
+	rules   []*rule
+	counted []*counter
+}
+
+// settle derives what placing needs again and again: the topology keys, host names apart, that bind the demand or on which
+// it is counted, and its rules about hosts.
+func (d *demand) settle() {
 	for _, r := range d.rules {
-		out = append(out, r.key)
+		if r.key == corev1.LabelHostname {
+			d.hosts.rules = append(d.hosts.rules, r)
+		} else {
+			d.keys = append(d.keys, r.key)
+		}
 	}
 	for _, c := range d.counted {
-		out = append(out, c.key)
+		if c.key == corev1.LabelHostname {
+			d.hosts.counted = append(d.hosts.counted, c)
+		} else {
+			d.keys = append(d.keys, c.key)
+		}
 	}
-	slices.Sort(out)
-	out = slices.Compact(out)
-	return slices.DeleteFunc(out, func(k string) bool { return k == corev1.LabelHostname })
+	slices.Sort(d.keys)
+	d.keys = slices.Compact(d.keys)
 }
 
 // allowed reports whether the class may go to these domains.
@@ -271,10 +284,8 @@ func (d *demand) allowed(p spot) bool {
 // hostRoom is how many pods of the class may join those already on a host.
 func (d *demand) hostRoom(host string) int {
 	n := int(^uint(0) >> 1)
-	for _, r := range d.rules {
-		if r.key == corev1.LabelHostname {
-			n = min(n, r.room(host))
-		}
+	for _, r := range d.hosts.rules {
+		n = min(n, r.room(host))
 	}
 	return n
 }
@@ -290,15 +301,18 @@ func (d *demand) load(p spot) int {
 	return n
 }
 
-// record counts n pods of the class at the domains, or takes them back for negative n. A host counts under its ID.
-func (d *demand) record(p spot, host string, n int) {
+// record counts n pods of the class at the domains, or takes them back for negative n.
+func (d *demand) record(p spot, n int) {
 	for _, c := range d.counted {
-		if c.key == corev1.LabelHostname {
-			if host != "" {
-				c.add(host, n)
-			}
-		} else if dom, ok := p[c.key]; ok {
+		if dom, ok := p[c.key]; ok {
 			c.add(dom, n)
 		}
+	}
+}
+
+// recordHost counts n pods of the class on a host, or takes them back for negative n.
+func (d *demand) recordHost(host string, n int) {
+	for _, c := range d.hosts.counted {
+		c.add(host, n)
 	}
 }
