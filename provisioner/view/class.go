@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -23,40 +24,39 @@ import (
 // so that a StatefulSet or an indexed Job is one class.
 var perPodLabels = sets.New("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index")
 
-// namespaces resolves the namespace selector of an inter-pod term.
-type namespaces func(labels.Selector) []string
-
 // signature is everything of a pod that decides where it may go, in a form that marshals deterministically.
 type signature struct {
-	Namespace   string
-	Labels      map[string]string
-	Requests    corev1.ResourceList
-	Selector    map[string]string                  `json:",omitempty"`
-	Affinity    *corev1.NodeSelector               `json:",omitempty"`
-	Volumes     [][]corev1.NodeSelectorRequirement `json:",omitempty"`
-	Tolerations []corev1.Toleration                `json:",omitempty"`
-	Ports       []capacity.HostPort                `json:",omitempty"`
-	Spread      []corev1.TopologySpreadConstraint  `json:",omitempty"`
-	PodAffinity []corev1.PodAffinityTerm           `json:",omitempty"`
-	PodAnti     []corev1.PodAffinityTerm           `json:",omitempty"`
+	Namespace string
+	Labels    map[string]string
+	Requests  corev1.ResourceList
+	Selector  map[string]string
+	Affinity  *corev1.NodeSelector
+	// Volumes are alternative node requirements that the pod's volumes add: nil for none, empty if no node will do.
+	Volumes     [][]corev1.NodeSelectorRequirement
+	Tolerations []corev1.Toleration
+	Ports       []capacity.HostPort
+	Spread      []corev1.TopologySpreadConstraint
+	PodAffinity []term
+	PodAnti     []term
 }
 
-// sign extracts the signature. volumes are alternative node requirements the pod's volumes add, nil for none.
-func sign(pod *corev1.Pod, volumes [][]corev1.NodeSelectorRequirement) signature {
-	s := signature{
+// term is an inter-pod term with its namespaces resolved.
+type term struct {
+	Key        string
+	Selector   *metav1.LabelSelector
+	Namespaces []string // sorted
+}
+
+// sign extracts the signature of the pod. It is not stable, that is, may differ the next time although the pod is the
+// same, when it depends on namespaces or volumes, or on how far the resize of a running pod has come.
+func (b *Builder) sign(pod *corev1.Pod) (s signature, stable bool) {
+	s = signature{
 		Namespace:   pod.Namespace,
-		Labels:      map[string]string{},
-		Requests:    resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
 		Selector:    pod.Spec.NodeSelector,
-		Volumes:     volumes,
 		Tolerations: pod.Spec.Tolerations,
 		Ports:       hostPorts(pod),
 	}
-	for k, v := range pod.Labels {
-		if !perPodLabels.Has(k) {
-			s.Labels[k] = v
-		}
-	}
+	s.Requests, stable = requests(pod)
 	for _, c := range pod.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable == corev1.DoNotSchedule {
 			s.Spread = append(s.Spread, c)
@@ -66,14 +66,77 @@ func sign(pod *corev1.Pod, volumes [][]corev1.NodeSelectorRequirement) signature
 		if a.NodeAffinity != nil {
 			s.Affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		}
+		fixed := true
 		if a.PodAffinity != nil {
-			s.PodAffinity = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			s.PodAffinity, fixed = b.terms(pod, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			stable = stable && fixed
 		}
 		if a.PodAntiAffinity != nil {
-			s.PodAnti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			s.PodAnti, fixed = b.terms(pod, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+			stable = stable && fixed
 		}
 	}
-	return s
+	if pod.Spec.NodeName == "" && hasClaims(pod) { // volumes of a pod that has its node constrain nothing any more
+		s.Volumes, stable = b.reach(pod), false
+	}
+	s.Labels = s.classLabels(pod.Labels)
+	return s, stable
+}
+
+// requests are what the scheduler counts for the pod. While a running pod is being resized that is the larger of what
+// it asks for and what it has, which its kubelet reports; stable is false then.
+func requests(pod *corev1.Pod) (list corev1.ResourceList, stable bool) {
+	list = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if pod.Spec.NodeName == "" {
+		return list, true
+	}
+	actual := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
+	return actual, equality.Semantic.DeepEqual(list, actual)
+}
+
+// classLabels are the labels without those that are the pod's own, unless its own terms look at them.
+func (s signature) classLabels(pod map[string]string) map[string]string {
+	out := make(map[string]string, len(pod))
+	for k, v := range pod {
+		if !perPodLabels.Has(k) || s.mentions(k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func (s signature) mentions(label string) bool {
+	selects := func(sel *metav1.LabelSelector) bool {
+		if sel == nil {
+			return false
+		}
+		_, ok := sel.MatchLabels[label]
+		return ok || slices.ContainsFunc(sel.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == label })
+	}
+	for _, c := range s.Spread {
+		if selects(c.LabelSelector) || slices.Contains(c.MatchLabelKeys, label) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(slices.Concat(s.PodAffinity, s.PodAnti), func(t term) bool { return selects(t.Selector) })
+}
+
+// terms resolves the namespaces of inter-pod terms. fixed is false if they depend on the labels of namespaces.
+func (b *Builder) terms(pod *corev1.Pod, in []corev1.PodAffinityTerm) (out []term, fixed bool) {
+	fixed = true
+	for _, t := range in {
+		spaces := sets.New(t.Namespaces...)
+		if t.NamespaceSelector != nil {
+			fixed = false
+			if sel, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err == nil {
+				spaces.Insert(b.namespaces(sel)...)
+			}
+		} else if len(t.Namespaces) == 0 {
+			spaces.Insert(pod.Namespace)
+		}
+		out = append(out, term{Key: t.TopologyKey, Selector: t.LabelSelector, Namespaces: sets.List(spaces)})
+	}
+	return out, fixed
 }
 
 // id digests the signature; 128 bits, so that equal IDs are equal signatures for all practical purposes.
@@ -117,7 +180,7 @@ func hostPorts(pod *corev1.Pod) []capacity.HostPort {
 
 // class builds the class of a signature. Parts that cannot be understood make the class fit nowhere or constrain
 // nothing exactly as the scheduler treats them: an invalid selector matches no pod, an invalid node affinity term no node.
-func (s signature) class(id string, ns namespaces) *capacity.Class {
+func (s signature) class(id string) *capacity.Class {
 	c := &capacity.Class{
 		ID:          id,
 		Namespace:   s.Namespace,
@@ -127,25 +190,26 @@ func (s signature) class(id string, ns namespaces) *capacity.Class {
 		HostPorts:   s.Ports,
 	}
 	c.Requests.Pods = 1
-	s.terms(c)
+	s.alternatives(c)
 	for _, sp := range s.Spread {
 		c.Spread = append(c.Spread, s.spread(sp))
 	}
 	for _, t := range s.PodAffinity {
-		c.Affinity = append(c.Affinity, s.term(t, ns))
+		c.Affinity = append(c.Affinity, t.class())
 	}
 	for _, t := range s.PodAnti {
-		c.AntiAffinity = append(c.AntiAffinity, s.term(t, ns))
+		c.AntiAffinity = append(c.AntiAffinity, t.class())
 	}
 	return c
 }
 
-// terms sets the alternatives: node selector ∧ one node affinity term ∧ one way to reach the volumes.
-func (s signature) terms(c *capacity.Class) {
+// alternatives sets the terms: node selector ∧ one node affinity term ∧ one way to reach the volumes.
+func (s signature) alternatives(c *capacity.Class) {
 	base := capacity.FromLabels(s.Selector)
-	alternatives := []capacity.Requirements{base}
+	nodes := []capacity.Requirements{base}
 	if s.Affinity != nil {
-		alternatives = nil
+		nodes = nil
+		named := 0
 		for _, t := range s.Affinity.NodeSelectorTerms {
 			if len(t.MatchExpressions) == 0 && len(t.MatchFields) == 0 {
 				continue // an empty term matches no node
@@ -154,19 +218,23 @@ func (s signature) terms(c *capacity.Class) {
 			if err != nil {
 				continue
 			}
-			for _, f := range t.MatchFields {
-				if f.Key == metav1.ObjectNameField && f.Operator == corev1.NodeSelectorOpIn {
-					if c.NodeNames == nil {
-						c.NodeNames = sets.New[string]()
-					}
-					c.NodeNames.Insert(f.Values...)
-				}
+			names := nodeNames(t.MatchFields)
+			switch {
+			case names != nil && len(names) == 0:
+				continue // two different names: no node
+			case names == nil && named > 0: // the names are the class's, not a term's: prefer terms that leave the node open
+				nodes, named, c.NodeNames = nil, 0, nil
+			case names != nil && (len(nodes) > named || (named > 0 && !names.Equal(c.NodeNames))):
+				continue
+			case names != nil:
+				c.NodeNames = names
+				named++
 			}
-			alternatives = append(alternatives, base.And(reqs))
+			nodes = append(nodes, base.And(reqs))
 		}
 	}
-	for _, a := range alternatives {
-		if len(s.Volumes) == 0 {
+	for _, a := range nodes {
+		if s.Volumes == nil {
 			c.Terms = append(c.Terms, a)
 			continue
 		}
@@ -176,6 +244,22 @@ func (s signature) terms(c *capacity.Class) {
 			}
 		}
 	}
+}
+
+// nodeNames are the names that matchFields on metadata.name allow, nil if they restrict nothing. NotIn excludes single
+// nodes that exist, which is left to the scheduler.
+func nodeNames(fields []corev1.NodeSelectorRequirement) sets.Set[string] {
+	var out sets.Set[string]
+	for _, f := range fields {
+		switch {
+		case f.Key != metav1.ObjectNameField || f.Operator != corev1.NodeSelectorOpIn:
+		case out == nil:
+			out = sets.New(f.Values...)
+		default:
+			out = out.Intersection(sets.New(f.Values...))
+		}
+	}
+	return out
 }
 
 func (s signature) spread(sp corev1.TopologySpreadConstraint) capacity.Spread {
@@ -205,23 +289,13 @@ func (s signature) spread(sp corev1.TopologySpreadConstraint) capacity.Spread {
 	return out
 }
 
-func (s signature) term(t corev1.PodAffinityTerm, ns namespaces) capacity.PodTerm {
-	sel, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
+func (t term) class() capacity.PodTerm {
+	sel, err := metav1.LabelSelectorAsSelector(t.Selector)
 	if err != nil {
 		sel = labels.Nothing()
 	}
-	spaces := sets.New(t.Namespaces...)
-	if t.NamespaceSelector != nil {
-		if nsSel, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err == nil {
-			spaces.Insert(ns(nsSel)...)
-		}
-	} else if len(t.Namespaces) == 0 {
-		spaces.Insert(s.Namespace)
-	}
-	list := sets.List(spaces)
-	slices.Sort(list)
 	return capacity.PodTerm{
-		Key: capacity.CanonicalKey(t.TopologyKey), Selector: sel, Namespaces: spaces,
-		ID: strings.Join(list, ",") + "/" + sel.String(),
+		Key: capacity.CanonicalKey(t.Key), Selector: sel, Namespaces: sets.New(t.Namespaces...),
+		ID: strings.Join(t.Namespaces, ",") + "/" + sel.String(),
 	}
 }

@@ -5,6 +5,8 @@ package view
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,20 +25,20 @@ func (b *Builder) daemons() ([]*capacity.Class, error) {
 	}
 	out := make([]*capacity.Class, 0, len(sets))
 	for _, ds := range sets {
-		pod := b.daemonPod(ds)
-		out = append(out, b.memo.class(pod, b.reach, b.namespaces))
+		out = append(out, b.memo.class(b.daemonPod(ds), b.sign))
 	}
 	return out, nil
 }
 
-// daemonPod is the pod the DaemonSet's controller would create; its UID stands for the set.
+// daemonPod is the pod the DaemonSet's controller would create. Its UID stands for the set and for the LimitRanges that
+// shape its pods, so that a change of either is seen.
 func (b *Builder) daemonPod(ds *appsv1.DaemonSet) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *ds.Spec.Template.ObjectMeta.DeepCopy(), Spec: *ds.Spec.Template.Spec.DeepCopy()}
 	pod.Namespace = ds.Namespace
-	pod.UID = types.UID("daemonset/" + string(ds.UID))
 	pod.Generation = ds.Generation
+	pod.Spec.NodeName = ""
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, controllerTolerations(pod.Spec.HostNetwork)...)
-	b.applyLimitRanges(pod)
+	pod.UID = types.UID("daemonset/" + string(ds.UID) + b.applyLimitRanges(pod))
 	return pod
 }
 
@@ -59,39 +61,34 @@ func controllerTolerations(hostNetwork bool) []corev1.Toleration {
 	return out
 }
 
-// applyLimitRanges fills in requests as the LimitRanger admission plugin does on creation: a container's limit stands in
-// for a missing request (API defaulting), then the namespace's default request.
-func (b *Builder) applyLimitRanges(pod *corev1.Pod) {
+// applyLimitRanges fills in requests as creation does: first a container's own limit stands in for a missing request (API
+// defaulting), then the defaults of the namespace's LimitRanges (admission plugin LimitRanger). It returns the versions
+// of the LimitRanges.
+func (b *Builder) applyLimitRanges(pod *corev1.Pod) (versions string) {
 	ranges, err := b.src.LimitRanges.LimitRanges(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		ranges = nil
 	}
-	each := func(c *corev1.Container) {
-		for _, lr := range ranges {
-			for _, item := range lr.Spec.Limits {
-				if item.Type == corev1.LimitTypeContainer {
-					fill(&c.Resources.Limits, item.Default)
-				}
+	slices.SortFunc(ranges, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	var defaults []corev1.ResourceList
+	for _, lr := range ranges {
+		versions += "/" + string(lr.UID) + "@" + lr.ResourceVersion
+		for _, item := range lr.Spec.Limits {
+			if item.Type == corev1.LimitTypeContainer {
+				defaults = append(defaults, item.DefaultRequest)
 			}
 		}
-		for _, lr := range ranges {
-			for _, item := range lr.Spec.Limits {
-				if item.Type == corev1.LimitTypeContainer && c.Resources.Requests == nil {
-					c.Resources.Requests = corev1.ResourceList{}
-				}
-				if item.Type == corev1.LimitTypeContainer {
-					fill(&c.Resources.Requests, item.DefaultRequest)
-				}
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			fill(&r.Requests, r.Limits)
+			for _, d := range defaults {
+				fill(&r.Requests, d)
 			}
 		}
-		fill(&c.Resources.Requests, c.Resources.Limits)
 	}
-	for i := range pod.Spec.InitContainers {
-		each(&pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		each(&pod.Spec.Containers[i])
-	}
+	return versions
 }
 
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) {

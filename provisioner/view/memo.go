@@ -4,10 +4,10 @@
 package view
 
 import (
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -22,10 +22,8 @@ type memo struct {
 }
 
 type remembered struct {
-	generation int64
-	labels     string
-	volumes    bool
-	class      *capacity.Class
+	pod   *corev1.Pod
+	class *capacity.Class
 }
 
 func newMemo() *memo {
@@ -33,24 +31,30 @@ func newMemo() *memo {
 }
 
 // class returns the class of the pod. A pod is converted again when its spec or labels changed (generation counts only
-// the spec), and always when volumes constrain it, because a claim may have been bound since.
-func (m *memo) class(pod *corev1.Pod, volumes func(*corev1.Pod) [][]corev1.NodeSelectorRequirement, ns namespaces) *capacity.Class {
-	ls := labels.FormatLabels(pod.Labels)
+// the spec), when it was bound, and always when sign says that its signature depends on other objects.
+func (m *memo) class(pod *corev1.Pod, sign func(*corev1.Pod) (s signature, stable bool)) *capacity.Class {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r, ok := m.pods[pod.UID]; ok && r.generation == pod.Generation && r.labels == ls && !r.volumes {
+	if r, ok := m.pods[pod.UID]; ok && r.pod != nil && same(r.pod, pod) {
 		return r.class
 	}
-	vol := volumes(pod)
-	s := sign(pod, vol)
+	s, stable := sign(pod)
 	id := s.id()
 	c, ok := m.classes[id]
 	if !ok {
-		c = s.class(id, ns)
+		c = s.class(id)
 		m.classes[id] = c
 	}
-	m.pods[pod.UID] = remembered{generation: pod.Generation, labels: ls, volumes: len(vol) > 0, class: c}
+	r := remembered{class: c}
+	if stable {
+		r.pod = pod
+	}
+	m.pods[pod.UID] = r
 	return c
+}
+
+func same(a, b *corev1.Pod) bool {
+	return a == b || (a.Generation == b.Generation && a.Spec.NodeName == b.Spec.NodeName && maps.Equal(a.Labels, b.Labels))
 }
 
 // keep forgets every pod for which alive is false, and the classes no pod has any more. Called when the memo has

@@ -5,10 +5,12 @@ package view
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -22,6 +24,7 @@ type joiner struct {
 	pools    []*capacity.Pool
 	bound    map[string][]*corev1.Pod
 	reserved map[string][]*corev1.Pod
+	placed   map[types.UID]bool // pods in bound
 	charges  []charge
 }
 
@@ -65,7 +68,7 @@ func (j *joiner) foreign(n *corev1.Node) *capacity.Node {
 	if leaving(n) {
 		out.Phase = capacity.Leaving
 	}
-	j.fill(out, "", nil)
+	j.fill(out, nil)
 	return out
 }
 
@@ -79,27 +82,34 @@ func (j *joiner) claim(c *karpv1.NodeClaim, n *corev1.Node) *capacity.Node {
 		out.Labels = map[string]string{}
 	}
 	j.undecided(out, c)
+	kinds := j.candidates(out, c)
+	reported, promised := capacity.Resources{}, capacity.FromList(c.Status.Allocatable)
 	switch {
 	case n != nil:
 		out.Name = n.Name
-		maps.Copy(out.Labels, n.Labels)
 		out.Requirements = nil
-		out.Capacity, out.Allocatable = capacity.FromList(n.Status.Capacity), capacity.FromList(n.Status.Allocatable)
+		out.Capacity = expected(capacity.FromList(n.Status.Capacity), capacity.FromList(c.Status.Capacity))
+		reported = capacity.FromList(n.Status.Allocatable)
 		if out.Phase == capacity.Usable || out.Phase == capacity.Leaving {
-			out.Taints = n.Spec.Taints
-		} else { // a booting kubelet may still report zeros
-			out.Allocatable = expected(out.Allocatable, capacity.FromList(c.Status.Allocatable))
+			out.Labels, out.Taints, out.Allocatable = maps.Clone(n.Labels), n.Spec.Taints, reported
+		} else { // a booting kubelet may still report zeros and lack labels
+			maps.Copy(out.Labels, n.Labels)
+			out.Allocatable = expected(reported, promised)
 		}
 	case c.Status.ProviderID != "":
-		out.Capacity, out.Allocatable = capacity.FromList(c.Status.Capacity), capacity.FromList(c.Status.Allocatable)
+		out.Capacity, out.Allocatable = capacity.FromList(c.Status.Capacity), promised
 	default:
-		j.planned(out, c)
+		j.planned(out, c, kinds)
 	}
 	out.InstanceType, out.Zone = out.Labels[corev1.LabelInstanceTypeStable], out.Labels[corev1.LabelTopologyZone]
 	out.CapacityType = out.Labels[karpv1.CapacityTypeLabelKey]
 	out.Price = j.price(c, out)
 	j.charges = append(j.charges, charge{pool: out.Pool, capacity: out.Capacity})
-	j.fill(out, c.Name, c)
+	var daemons capacity.Resources
+	if out.Phase == capacity.Planned || out.Phase == capacity.Launched {
+		daemons = j.daemons(out, kinds)
+	}
+	j.fill(out, &reservation{pods: j.reserved[c.Name], daemons: daemons})
 	return out
 }
 
@@ -123,26 +133,80 @@ func (j *joiner) undecided(out *capacity.Node, c *karpv1.NodeClaim) {
 	}
 }
 
-// planned fills in a claim without an instance from the types it may become: pods may count on the least of them, the
-// pool's limits are charged with the most.
-func (j *joiner) planned(out *capacity.Node, c *karpv1.NodeClaim) {
+// candidates are the types the claim is or may become, none if its class's catalogue is not known. For a claim without an
+// instance, what they and their offerings have in common becomes the node's labels, and what tells them apart its
+// requirements.
+func (j *joiner) candidates(out *capacity.Node, c *karpv1.NodeClaim) []*capacity.InstanceType {
 	cat := j.catalogs[c.Spec.NodeClassRef.Name]
 	if cat == nil {
-		return
+		return nil
 	}
-	reqs := out.Requirements.And(capacity.FromLabels(out.Labels))
-	first := true
+	if c.Status.ProviderID != "" {
+		if t := cat.Type(out.Labels[corev1.LabelInstanceTypeStable]); t != nil {
+			return []*capacity.InstanceType{t}
+		}
+		return nil
+	}
+	var types []*capacity.InstanceType
 	seen := map[*capacity.InstanceType]bool{}
+	zones, capacityTypes := map[string]int{}, map[string]int{}
+	values := map[string]map[string]int{corev1.LabelTopologyZone: zones, karpv1.CapacityTypeLabelKey: capacityTypes}
 	wanted := capacity.FromList(c.Spec.Resources.Requests)
-	for i := range cat.Match(reqs).All {
-		t := cat.Offerings[i].Type
-		if seen[t] || !wanted.Fits(t.Allocatable) {
+	for i := range cat.Match(out.Requirements.And(capacity.FromLabels(out.Labels))).All {
+		o := &cat.Offerings[i]
+		if !wanted.Fits(o.Type.Allocatable) {
 			continue
 		}
-		seen[t] = true
+		zones[o.Zone]++
+		capacityTypes[o.CapacityType]++
+		if seen[o.Type] {
+			continue
+		}
+		seen[o.Type] = true
+		types = append(types, o.Type)
+		for k, v := range o.Type.Labels {
+			if values[k] == nil {
+				values[k] = map[string]int{}
+			}
+			values[k][v]++
+		}
+	}
+	decide(out, values, len(types))
+	return types
+}
+
+// decide turns the values labels have on the n candidate types into labels and requirements. A label that some of them
+// lack stays open.
+func decide(out *capacity.Node, values map[string]map[string]int, n int) {
+	for key, count := range values {
+		if _, ok := out.Labels[key]; ok || n == 0 {
+			continue
+		}
+		have := 0
+		for _, k := range count {
+			have += k
+		}
+		list := slices.Sorted(maps.Keys(count))
+		switch {
+		case have < n:
+			out.Requirements[key] = out.Requirements.Get(key)
+		case len(list) == 1:
+			out.Labels[key] = list[0]
+			delete(out.Requirements, key)
+		default:
+			out.Requirements = out.Requirements.With(capacity.In(key, list...))
+		}
+	}
+}
+
+// planned fills in a claim without an instance from the types it may become: pods may count on the least of them, the
+// pool's limits are charged with the most.
+func (j *joiner) planned(out *capacity.Node, c *karpv1.NodeClaim, types []*capacity.InstanceType) {
+	out.Capacity = capacity.FromList(c.Spec.Resources.Requests)
+	for i, t := range types {
 		out.Capacity = out.Capacity.Max(t.Capacity)
-		if first {
-			out.Allocatable, first = t.Allocatable, false
+		if i == 0 {
+			out.Allocatable = t.Allocatable
 		} else {
 			out.Allocatable = least(out.Allocatable, t.Allocatable)
 		}
@@ -195,43 +259,53 @@ func (j *joiner) price(c *karpv1.NodeClaim, n *capacity.Node) float64 {
 	return 0
 }
 
-// fill counts the pods on the node: those bound, those reserved and not bound, and the daemonset pods still to come.
-func (j *joiner) fill(out *capacity.Node, claim string, c *karpv1.NodeClaim) {
+// reservation is what a claim's node is to hold beyond the pods bound to it.
+type reservation struct {
+	pods    []*corev1.Pod
+	daemons capacity.Resources // all daemonset pods, bound or still to come; zero if none is to come any more
+}
+
+// fill counts the pods on the node: those bound, those reserved and not bound anywhere, and the daemonset pods still to
+// come.
+func (j *joiner) fill(out *capacity.Node, r *reservation) {
 	out.Pods = map[*capacity.Class]int{}
-	add := func(p *corev1.Pod) {
-		class := j.b.memo.class(p, j.b.reach, j.b.namespaces)
+	add := func(p *corev1.Pod) *capacity.Class {
+		class := j.b.memo.class(p, j.b.sign)
 		out.Pods[class]++
 		out.Used = out.Used.Add(class.Requests)
+		return class
 	}
-	here := map[string]bool{}
 	var daemons capacity.Resources
 	for _, p := range j.bound[out.Name] {
-		add(p)
-		here[string(p.UID)] = true
+		class := add(p)
 		if o := metav1.GetControllerOf(p); o != nil && o.Kind == "DaemonSet" {
-			daemons = daemons.Add(j.b.memo.class(p, j.b.reach, j.b.namespaces).Requests)
+			daemons = daemons.Add(class.Requests)
 		}
 	}
-	for _, p := range j.reserved[claim] {
-		if !here[string(p.UID)] {
+	if r == nil {
+		return
+	}
+	for _, p := range r.pods {
+		if !j.placed[p.UID] {
 			add(p)
 		}
 	}
-	if c != nil && (out.Phase == capacity.Planned || out.Phase == capacity.Launched) {
-		out.Used = out.Used.Add(j.daemonsToCome(out).Sub(daemons).Max(capacity.Resources{}))
-	}
+	out.Used = out.Used.Add(r.daemons.Sub(daemons).Max(capacity.Resources{}))
 }
 
-// daemonsToCome is what all daemonset pods of the node will ask for.
-func (j *joiner) daemonsToCome(out *capacity.Node) capacity.Resources {
-	for _, p := range j.pools {
-		if p.Name != out.Pool {
-			continue
-		}
-		t := &capacity.InstanceType{Labels: out.Labels}
-		return p.Overhead(t, out.Labels)
+// daemons is what all daemonset pods of the node will ask for: the most it may be, while its type is not decided.
+func (j *joiner) daemons(out *capacity.Node, types []*capacity.InstanceType) (most capacity.Resources) {
+	i := slices.IndexFunc(j.pools, func(p *capacity.Pool) bool { return p.Name == out.Pool })
+	if i < 0 {
+		return most
 	}
-	return capacity.Resources{}
+	if len(types) == 0 {
+		return j.pools[i].Overhead(&capacity.InstanceType{Labels: out.Labels}, out.Labels)
+	}
+	for _, t := range types {
+		most = most.Max(j.pools[i].Overhead(t, out.Labels))
+	}
+	return most
 }
 
 // usage adds up what every pool's claims take of its limits.
@@ -257,7 +331,8 @@ func Phase(c *karpv1.NodeClaim, n *corev1.Node) capacity.Phase {
 		return capacity.Launched
 	case leaving(n):
 		return capacity.Leaving
-	case usable(c, n):
+	case usable(c, n), n.Labels[karpv1.NodeInitializedLabelKey] == "true":
+		// A node that was usable once is not on its way when it is not ready for a while: its taints say who may use it.
 		return capacity.Usable
 	default:
 		return capacity.Launched

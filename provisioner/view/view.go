@@ -63,7 +63,7 @@ func (b *Builder) Pod(pod *corev1.Pod) *capacity.Pod {
 	out := &capacity.Pod{
 		NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
 		UID:            pod.UID,
-		Class:          b.memo.class(pod, b.reach, b.namespaces),
+		Class:          b.memo.class(pod, b.sign),
 	}
 	if pod.Spec.Priority != nil {
 		out.Priority = *pod.Spec.Priority
@@ -87,9 +87,14 @@ func (b *Builder) Build(ctx context.Context, pending Pending) (*capacity.View, e
 	if err != nil {
 		return nil, fmt.Errorf("listing Nodes: %w", err)
 	}
-	j := joiner{b: b, catalogs: catalogs, pools: pools, reserved: pending.Reserved}
+	j := joiner{b: b, catalogs: catalogs, pools: pools, reserved: pending.Reserved, placed: map[types.UID]bool{}}
 	if j.bound, err = b.bound(); err != nil {
 		return nil, err
+	}
+	for _, pods := range j.bound {
+		for _, p := range pods {
+			j.placed[p.UID] = true
+		}
 	}
 	view := &capacity.View{Pools: pools, Nodes: j.join(nodes, claims)}
 	slices.SortFunc(view.Nodes, func(a, b *capacity.Node) int { return strings.Compare(a.ID(), b.ID()) })

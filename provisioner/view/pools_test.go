@@ -1,0 +1,214 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view_test
+
+import (
+	"fmt"
+	"testing"
+
+	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/view"
+	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/fidelity/source"
+)
+
+func TestBlocked(t *testing.T) {
+	ready := func() *builder.EC2NodeClassBuilder { return builder.EC2NodeClass("default").Ready() }
+	other := builder.NodePool("p").Obj()
+	other.Spec.Template.Spec.NodeClassRef.Kind = "KwokNodeClass"
+	for name, tc := range map[string]struct {
+		pool  *karpv1.NodePool
+		class *builder.EC2NodeClassBuilder
+		want  string
+	}{
+		"ready":                            {builder.NodePool("p").Obj(), ready(), ""},
+		"pool not ready, but its class is": {builder.NodePool("p").NotReady("ValidationSucceeded", "x", "y").Obj(), ready(), ""},
+		"pool being deleted":               {builder.NodePool("p").Finalizer("x").Deleted(builder.Epoch()).Obj(), ready(), `NodePool "p" is being deleted`},
+		"foreign kind":                     {other, ready(), `NodePool "p": spec.template.spec.nodeClassRef.kind "KwokNodeClass" is not one Slipway can launch (EC2NodeClass)`},
+		"class missing":                    {builder.NodePool("p").Obj(), nil, `EC2NodeClass "default" does not exist`},
+		"class being deleted":              {builder.NodePool("p").Obj(), ready().Deleted(builder.Epoch()), `EC2NodeClass "default" is being deleted`},
+		"class not looked at":              {builder.NodePool("p").Obj(), builder.EC2NodeClass("default"), `EC2NodeClass "default" has not been resolved yet`},
+		"class with a reason":              {builder.NodePool("p").Obj(), builder.EC2NodeClass("default").NotReady(awsv1.ConditionTypeSubnetsReady, "SubnetsNotFound", "no subnet matches"), `EC2NodeClass "default" is not ready: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var class *awsv1.EC2NodeClass
+			if tc.class != nil {
+				class = tc.class.Obj()
+			}
+			got := view.Blocked(tc.pool, class)
+			if name == "class with a reason" { // the condition library words the summary
+				if len(got) <= len(tc.want) || got[:len(tc.want)] != tc.want {
+					t.Errorf("Blocked = %q, want it to begin with %q and say more", got, tc.want)
+				}
+				return
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Blocked (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPools(t *testing.T) {
+	invalid := builder.NodePool("invalid").Obj()
+	invalid.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{Key: "k", Operator: "Near"}}
+	v := build(t, view.Pending{},
+		builder.NodePool("b").Weight(5).Require(builder.In(corev1.LabelArchStable, "amd64")).RequireMin(2, builder.Requirement("karpenter.k8s.aws/instance-family", corev1.NodeSelectorOpExists)).
+			NodeLabel("team", "x").Taint("t", "", noSchedule).StartupTaint("s", "", noSchedule).Limit("cpu", "8").Limit("nodes", "3").Obj(),
+		builder.NodePool("a").Weight(5).Class("missing").Obj(), invalid, builder.NodePool("static").Replicas(2).Obj(),
+	)
+	type poolShape struct {
+		Name, Blocked, Requirements string
+		Weight                      int32
+		Limits                      string
+		Nodes                       int64 // limit, -1 for none
+		MinValues                   int
+		Offerings                   int
+	}
+	var got []poolShape
+	for _, p := range v.Pools {
+		s := poolShape{Name: p.Name, Blocked: p.Blocked, Requirements: p.Requirements.String(), Weight: p.Weight, Limits: capacity.FromList(p.Limits).String(), Nodes: -1,
+			MinValues: p.Requirements["karpenter.k8s.aws/instance-family"].MinValues, Offerings: p.Available.Len()}
+		if p.LimitNodes != nil {
+			s.Nodes = *p.LimitNodes
+		}
+		got = append(got, s)
+	}
+	want := []poolShape{
+		{Name: "a", Weight: 5, Nodes: -1, Blocked: `EC2NodeClass "missing" does not exist`, Requirements: "karpenter.k8s.aws/ec2nodeclass In [missing], karpenter.sh/nodepool In [a]"},
+		{Name: "b", Weight: 5, Nodes: 3, Limits: "cpu=8", MinValues: 2, Offerings: 7, Requirements: "karpenter.k8s.aws/ec2nodeclass In [default], karpenter.k8s.aws/instance-family Exists minValues 2, karpenter.sh/nodepool In [b], kubernetes.io/arch In [amd64], team In [x]"},
+		{Name: "invalid", Nodes: -1, Blocked: `NodePool "invalid": spec.template.spec.requirements: requirement on "k": unknown operator "Near" (use In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte or Lte)`},
+		{Name: "p", Nodes: -1, Offerings: 7, Requirements: "karpenter.k8s.aws/ec2nodeclass In [default], karpenter.sh/nodepool In [p]"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pools (-want +got):\n%s", diff)
+	}
+}
+
+func TestPoolUsage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		want    string
+		nodes   int64
+	}{
+		"nothing bought":                      {want: ""},
+		"planned: the largest it may become":  {[]runtime.Object{builder.NodeClaim("c").Pool("p").Obj()}, "cpu=4 memory=16Gi pods=58", 1},
+		"launched: what the claim says":       {[]runtime.Object{launched().Obj()}, "cpu=2 memory=8Gi pods=29", 1},
+		"a booting node that reports nothing": {[]runtime.Object{launched().Obj(), builder.Node("n1").ProviderID("aws:///a/i-1").NotReady().Obj()}, "cpu=2 memory=8Gi pods=110", 1},
+		"leaving: until it is gone":           {[]runtime.Object{launched().Deleted(builder.Epoch()).Obj(), joined().Obj()}, "cpu=2 memory=8Gi pods=110", 1},
+		"another pool's claim":                {[]runtime.Object{builder.NodeClaim("c").Pool("q").Obj()}, "", 0},
+		"a node that no claim stands for":     {[]runtime.Object{builder.Node("other").CPU("64").Label(karpv1.NodePoolLabelKey, "p").Obj()}, "", 0},
+		"the sum of all":                      {[]runtime.Object{launched().Obj(), builder.NodeClaim("c").Pool("p").Require(builder.In(corev1.LabelInstanceTypeStable, "m5.large")).Obj()}, "cpu=4 memory=16Gi pods=58", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := build(t, view.Pending{}, tc.objects...).Pool("p")
+			if got := p.Usage.String(); got != tc.want || p.Nodes != tc.nodes {
+				t.Errorf("usage = %q of %d nodes, want %q of %d", got, p.Nodes, tc.want, tc.nodes)
+			}
+		})
+	}
+}
+
+func TestDaemonSets(t *testing.T) {
+	rl := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
+	limitRange := func(version string, items ...corev1.LimitRangeItem) *corev1.LimitRange {
+		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "lr", Namespace: "kube-system", UID: "lr", ResourceVersion: version}, Spec: corev1.LimitRangeSpec{Limits: items}}
+	}
+	container := func(request string) corev1.LimitRangeItem {
+		return corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, DefaultRequest: rl(request), Default: rl("4")}
+	}
+	for name, tc := range map[string]struct {
+		pod    *builder.PodBuilder
+		ranges []*corev1.LimitRange
+		want   string
+	}{
+		"as the template says":                   {builder.Pod("d").CPU("1"), nil, "cpu=1 pods=1"},
+		"a limit stands in for a request":        {builder.Pod("d").Limit("cpu", "2"), nil, "cpu=2 pods=1"},
+		"the namespace's default request":        {builder.Pod("d"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=100m pods=1"},
+		"the own limit comes before the default": {builder.Pod("d").Limit("cpu", "2"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=2 pods=1"},
+		"the own request comes first":            {builder.Pod("d").CPU("1").Limit("cpu", "2"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=1 pods=1"},
+		"each container, init containers too":    {builder.Pod("d").Container("x", "0", "0").Sidecar("y", "1", "0"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=1100m pods=1"},
+		"limits of pods are no defaults":         {builder.Pod("d"), []*corev1.LimitRange{limitRange("1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, DefaultRequest: rl("1")})}, "pods=1"},
+		"another namespace's do not count":       {builder.Pod("d"), []*corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "lr", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{container("1")}}}}, "pods=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []runtime.Object{builder.DaemonSet("d").UID("d").Template(tc.pod).Obj()}
+			for _, lr := range tc.ranges {
+				objects = append(objects, lr)
+			}
+			if got := build(t, view.Pending{}, objects...).Pool("p").Daemons[0].Requests.String(); got != tc.want {
+				t.Errorf("requests = %s, want %s", got, tc.want)
+			}
+		})
+	}
+
+	t.Run("changes are seen", func(t *testing.T) {
+		ds := builder.DaemonSet("d").UID("d").Generation(1).Template(builder.Pod("d")).Obj()
+		c := source.New(ds, builder.NodePool("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
+		b := view.New(c.Source())
+		requests := func() string {
+			v, err := b.Build(t.Context(), view.Pending{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v.Pool("p").Daemons[0].Requests.String()
+		}
+		got := []string{requests()}
+		c.Put(limitRange("1", container("100m")))
+		got = append(got, requests())
+		c.Put(limitRange("2", container("200m")))
+		got = append(got, requests())
+		ds = ds.DeepCopy()
+		ds.Generation, ds.Spec.Template.Spec.Containers[0].Resources.Requests = 2, rl("3")
+		c.Put(ds)
+		got = append(got, requests())
+		if diff := cmp.Diff([]string{"pods=1", "cpu=100m pods=1", "cpu=200m pods=1", "cpu=3 pods=1"}, got); diff != "" {
+			t.Errorf("requests step by step (-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("the controller's tolerations", func(t *testing.T) {
+		host := builder.Pod("d").Obj()
+		for _, network := range []bool{false, true} {
+			ds := builder.DaemonSet("d").UID("d").Template(builder.Pod("d")).Obj()
+			ds.Spec.Template.Spec = host.Spec
+			ds.Spec.Template.Spec.HostNetwork = network
+			d := build(t, view.Pending{}, ds).Pool("p").Daemons[0]
+			for key, want := range map[string]bool{
+				corev1.TaintNodeDiskPressure: true, corev1.TaintNodeUnschedulable: true, corev1.TaintNodeNetworkUnavailable: network, "other": false,
+			} {
+				if _, ok := d.Tolerates([]corev1.Taint{{Key: key, Effect: noSchedule}}); ok != want {
+					t.Errorf("host network %v: tolerates %s: %v, want %v", network, key, ok, want)
+				}
+			}
+		}
+	})
+}
+
+// TestMemoForgets checks that a builder that has seen many pods come and go still gives right answers.
+func TestMemoForgets(t *testing.T) {
+	c := source.New(builder.Node("n").CPU("64").Obj())
+	b := view.New(c.Source())
+	for round := range 5 {
+		for i := range 400 {
+			b.Pod(builder.Pod("gone").UID(fmt.Sprintf("%d-%d", round, i)).CPU("1").Obj())
+		}
+		c.Put(builder.Pod("stays").UID("stays").CPU("2").On("n").Obj())
+		v, err := b.Build(t.Context(), view.Pending{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Nodes[0].Used.String(); got != "cpu=2 pods=1" {
+			t.Fatalf("round %d: used = %s", round, got)
+		}
+	}
+}
