@@ -175,6 +175,19 @@ func TestAnonymousSeesHealthOnly(t *testing.T) {
 	}
 }
 
+// TestDelegatedAuthenticationIsConfigured reads what kube-scheduler and webhooks need to know whom to trust.
+func TestDelegatedAuthenticationIsConfigured(t *testing.T) {
+	client := clientFor(t, shared.Get(t).Config())
+	config, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, proxies := config.Data["client-ca-file"], config.Data["requestheader-client-ca-file"]
+	if users == "" || proxies == "" || users == proxies {
+		t.Errorf("authorities of users and proxies are %q and %q, want two", users, proxies)
+	}
+}
+
 // TestKubeconfig uses the file as kubectl would.
 func TestKubeconfig(t *testing.T) {
 	c := shared.Get(t)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,12 +87,13 @@ func (c *Cluster) AwaitNamespace(ctx context.Context, name string) error {
 	})
 }
 
-// PIDs yields the name and process id of every component, in the order of their start.
+// PIDs yields the name and process id of every component and program, in the order of their start.
 func (c *Cluster) PIDs() iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, p := range c.processes {
+		processes := slices.Clone(c.processes) // the caller may stop the cluster meanwhile
+		c.mu.Unlock()
+		for _, p := range processes {
 			if !yield(p.name, p.cmd.Process.Pid) {
 				return
 			}
