@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
@@ -38,6 +36,8 @@ type Emulator struct {
 	tasks    sync.WaitGroup
 	server   *http.Server
 	listener net.Listener
+	// transport is that of the clients AWSConfig makes.
+	transport *http.Transport
 
 	mu       sync.Mutex // guards everything below
 	world    world
@@ -75,6 +75,8 @@ func Start(ctx context.Context, opts Options) (*Emulator, error) {
 		agenda:   newAgenda(opts.Clock),
 		hook:     opts.Hook,
 		listener: listener,
+
+		transport: &http.Transport{MaxIdleConnsPerHost: 100},
 	}
 	e.world = newWorld(e.rand, &e.opts, e.start)
 	e.actions = e.handlers()
@@ -101,6 +103,7 @@ func (e *Emulator) Close() {
 	e.mu.Unlock()
 	e.cancel()
 	_ = e.server.Close()
+	e.transport.CloseIdleConnections()
 	e.tasks.Wait()
 }
 
@@ -109,15 +112,6 @@ func (e *Emulator) URL() string { return "http://" + e.listener.Addr().String() 
 
 // Region is the emulated region.
 func (e *Emulator) Region() string { return e.opts.Region }
-
-// AWSConfig returns a configuration for SDK clients of this emulator.
-func (e *Emulator) AWSConfig() aws.Config {
-	return aws.Config{
-		Region:       e.opts.Region,
-		BaseEndpoint: aws.String(e.URL()),
-		Credentials:  credentials.NewStaticCredentialsProvider("AKIAEMULATED", "emulated", ""),
-	}
-}
 
 // SetKubelet says where machines join that boot from now on; nil is nowhere.
 func (e *Emulator) SetKubelet(k Kubelet) {

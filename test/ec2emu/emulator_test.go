@@ -260,7 +260,9 @@ func TestThrottlingIsRetried(t *testing.T) {
 	b.Inject(Fault{Action: "DescribeSubnets", Code: "RequestLimitExceeded", Count: 2})
 	cfg := b.AWSConfig()
 	cfg.Retryer = func() aws.Retryer {
-		return retry.NewStandard(func(o *retry.StandardOptions) { o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil }) })
+		return retry.NewStandard(func(o *retry.StandardOptions) {
+			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+		})
 	}
 	if _, err := ec2.NewFromConfig(cfg).DescribeSubnets(t.Context(), &ec2.DescribeSubnetsInput{}); err != nil {
 		t.Fatal(err)

@@ -137,6 +137,9 @@ func sendJSON(w http.ResponseWriter, c *call, status int, contentType string, ou
 
 // send writes an answer. A client that has gone is no error of the emulator.
 func send(w http.ResponseWriter, status int, contentType string, body []byte) error {
+	if s, ok := w.(*settled); ok {
+		s.announce(len(body))
+	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

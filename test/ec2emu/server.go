@@ -16,6 +16,30 @@ import (
 	"time"
 )
 
+// Stock clients close a request's body as soon as the answer's head arrives; if
+// their transport has not finished looking for the body's end by then, it takes
+// that for a failed write and closes the connection (smithy-go 1.28: WriteTo of a
+// closed body returns io.EOF). No network is quick enough for that, but loopback
+// is. Answers that don't come with their head in one piece therefore start no
+// earlier than settleTime after the request, in real time.
+const (
+	settleTime = 10 * time.Millisecond
+	onePiece   = 3 << 10
+)
+
+// settled is a ResponseWriter that holds long answers back for settleTime.
+type settled struct {
+	http.ResponseWriter
+	received time.Time
+}
+
+// announce says how long the answer will be, before its head is written.
+func (s *settled) announce(length int) {
+	if length > onePiece {
+		time.Sleep(time.Until(s.received.Add(settleTime)))
+	}
+}
+
 // maxBody is more than any request of the emulated actions has.
 const maxBody = 8 << 20
 
@@ -51,6 +75,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
+	received := time.Now()
 	c, p := e.identify(r, body, at)
 	req := &Request{ID: c.id, Service: c.service, Action: c.action, At: at, Form: c.form, Body: string(c.body)}
 	e.rec.begin(req)
@@ -76,7 +101,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, c, apiErr)
 		return
 	}
-	if err := p.render(w, c, out); err != nil {
+	if err := p.render(&settled{ResponseWriter: w, received: received}, c, out); err != nil {
 		e.log.Error(err, "Encoding an answer failed", "service", c.service, "action", c.action)
 		p.fail(w, c, &apiError{code: "InternalError", message: err.Error(), status: http.StatusInternalServerError})
 	}
