@@ -115,7 +115,7 @@ func (r *run) settle(ctx context.Context, cause error) error {
 		found, err := r.l.Cloud.DescribeByTag(ctx, ec2.TagLaunch, []string{r.id})
 		if err == nil {
 			r.attempt++
-			r.handOut(context.WithoutCancel(ctx), found, sent{})
+			r.handOut(found, sent{})
 			return nil
 		}
 		if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, n, err), nil) {
@@ -140,7 +140,7 @@ func (r *run) slowly(ctx context.Context, err error) error {
 	change := r.l.change()
 	if reason := reasonOf(err); r.told != reason {
 		r.told = reason
-		r.tell(ctx, err, true)
+		r.tell(err, true)
 	}
 	if !r.sleep(ctx, backoff(slowRetry, slowRetryMax, r.retries, err), change) {
 		return err
@@ -151,19 +151,19 @@ func (r *run) slowly(ctx context.Context, err error) error {
 
 // giveUp ends the launch of all waiting claims. They stay known, so that they are not launched again before they are
 // deleted: by whoever hears the report, or by package claim at the launch timeout.
-func (r *run) giveUp(ctx context.Context, err error) {
-	if ctx.Err() == nil {
-		r.tell(ctx, err, false)
+func (r *run) giveUp(err error) {
+	if r.life.Err() == nil {
+		r.tell(err, false)
 	}
 	r.waiting = nil
 }
 
 // tell writes the cause to the waiting claims and reports it.
-func (r *run) tell(ctx context.Context, err error, retrying bool) {
+func (r *run) tell(err error, retrying bool) {
 	if len(r.waiting) == 0 {
 		return
 	}
-	log.FromContext(ctx).Info("launch is stuck", "claims", len(r.waiting), "nodeClaim", r.waiting[0].claim.Name, "retrying", retrying, "reason", err.Error())
+	log.FromContext(r.life).Info("launch is stuck", "claims", len(r.waiting), "nodeClaim", r.waiting[0].claim.Name, "retrying", retrying, "reason", err.Error())
 	for _, p := range r.waiting {
 		if r.l.Events != nil {
 			r.l.Events.Eventf(p.claim, nil, corev1.EventTypeWarning, eventReason(err), "Launch", "NodeClaim %s: %s", p.claim.Name, short(err.Error()))
@@ -171,7 +171,7 @@ func (r *run) tell(ctx context.Context, err error, retrying bool) {
 		r.finishing.Add(1)
 		go func() {
 			defer r.finishing.Done()
-			claim := r.l.writeFailure(ctx, p.claim, err, retrying)
+			claim := r.l.writeFailure(r.life, p.claim, err, retrying)
 			if !retrying {
 				r.l.Metrics.Duration.WithLabelValues("failed").Observe(r.l.Clock.Since(p.handed).Seconds())
 			}

@@ -225,8 +225,7 @@ type rig struct {
 	events  *events
 }
 
-func newRig(t *testing.T, kube client.Client, ec2side *cloud) *rig {
-	t.Helper()
+func newRig(kube client.Client, ec2side *cloud) *rig {
 	r := &rig{kube: kube, cloud: ec2side, out: &shortages{out: map[capacity.OfferingKey]bool{}}, reports: &reports{}, store: &store{}, events: &events{}}
 	clk := clock.RealClock{}
 	r.Launcher = New(Options{

@@ -117,9 +117,15 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 		l.Subnets.book(a.instance.SubnetID, instanceType.Capacity.Pods)
 	}
 	claim, err := l.write(ctx, a.claim, func(c *karpv1.NodeClaim) {
+		if c.Status.ProviderID != "" {
+			return // written by another process that believed itself the leader; its word stands
+		}
 		label(c, l.labels(a.instance, instanceType, zoneID))
 		annotate(c, class, a.instance.PrivateDNSName)
 	}, func(c *karpv1.NodeClaim) {
+		if c.Status.ProviderID != "" {
+			return
+		}
 		c.Status.ProviderID = a.instance.ProviderID()
 		c.Status.ImageID = a.instance.ImageID
 		if instanceType != nil {
@@ -132,6 +138,10 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 		// Deleted in between, or this process is ending: package claim, or the next process, finds the instance by its tag.
 		log.FromContext(ctx).Info("instance could not be written to its claim", "nodeClaim", a.claim.Name, "instanceID", a.instance.ID, "reason", err.Error())
 		return
+	}
+	if claim.Status.ProviderID != a.instance.ProviderID() {
+		log.FromContext(ctx).Info("claim has another instance already", "nodeClaim", claim.Name, "instanceID", a.instance.ID)
+		return // package claim's collector ends the one that is too many
 	}
 	a.timings.Patched = l.Clock.Now()
 	log.FromContext(ctx).Info("launched", "nodeClaim", claim.Name, "node", a.instance.PrivateDNSName, "instanceID", a.instance.ID,
@@ -177,10 +187,15 @@ func (l *Launcher) labels(i ec2.Instance, t *capacity.InstanceType, zoneID strin
 	return out
 }
 
-// label adds labels; those the claim has already win, as in Karpenter.
+// label adds labels. What the instance is wins over what the claim said before: that may be left from an instance of an
+// interrupted launch that has ended since.
 func label(c *karpv1.NodeClaim, labels map[string]string) {
-	maps.Copy(labels, c.Labels)
-	c.Labels = labels
+	all := maps.Clone(c.Labels)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, labels)
+	c.Labels = all
 }
 
 // annotate adds what drift detection compares later (Karpenter's hash annotations) and the node's name.

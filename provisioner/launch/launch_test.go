@@ -26,7 +26,7 @@ import (
 func TestLaunchWritesRequestAndClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		r.cloud.hide = 2
 		began := time.Now()
 		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
@@ -99,7 +99,7 @@ func TestLaunchWritesRequestAndClaim(t *testing.T) {
 func TestEqualClaimsShareOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		made := create(t, kube, claims(3, "group")...)
 		r.Launch(quiet(t.Context()), made)
 		r.Launch(quiet(t.Context()), made) // already under way
@@ -227,7 +227,7 @@ func TestFailuresByKind(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				kube := newKube(t, readyClass())
-				r := newRig(t, kube, newCloud())
+				r := newRig(kube, newCloud())
 				r.cloud.script = tc.script
 				group := ""
 				if tc.claims > 1 {
@@ -277,7 +277,7 @@ func TestFailuresByKind(t *testing.T) {
 func TestFullSubnetIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		r.cloud.script = func(n int, _ ec2.FleetRequest, _ func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
 			return ec2.FleetResult{Errors: []*capacity.Error{failure(capacity.NoCapacity, ec2.CodeSubnetFull, key("m6g.large", "a", "spot"))}}, nil, n == 0
 		}
@@ -298,7 +298,7 @@ func TestWaitsForClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := builder.EC2NodeClass(builder.DefaultClass).UID("class").Ready().NotReady(v1.ConditionTypeSubnetsReady, "SubnetsNotFound", "none").Obj()
 		kube := newKube(t, class)
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
 		synctest.Wait()
 		cond := get(t, kube, "claim-0").StatusConditions().Get(karpv1.ConditionTypeLaunched)
@@ -328,7 +328,7 @@ func TestWaitsForClass(t *testing.T) {
 func TestDeletedClaimIsNotLaunched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		r.cloud.script = func(n int, _ ec2.FleetRequest, _ func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
 			return ec2.FleetResult{}, failure(capacity.Unauthorized, "UnauthorizedOperation"), n == 0
 		}
@@ -349,7 +349,7 @@ func TestDeletedClaimIsNotLaunched(t *testing.T) {
 func TestMissingFinalizerIsAddedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		c := claims(1, "")[0]
 		c.Finalizers = nil
 		r.cloud.script = func(int, ec2.FleetRequest, func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
@@ -473,7 +473,7 @@ func TestRestart(t *testing.T) {
 					}
 					return result, nil, true
 				}
-				first := newRig(t, kube, ec2side)
+				first := newRig(kube, ec2side)
 				first.Launch(ctx, made)
 				synctest.Wait()
 				time.Sleep(time.Second)
@@ -482,7 +482,7 @@ func TestRestart(t *testing.T) {
 					t.Fatal("the first process was never ended: the test tests nothing")
 				}
 
-				second := newRig(t, base, ec2side)
+				second := newRig(base, ec2side)
 				if tc.between != nil {
 					tc.between(t, second)
 				}
@@ -522,7 +522,7 @@ func TestRestart(t *testing.T) {
 func TestAdoptLaunchesWholeGroupOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
-		r := newRig(t, kube, newCloud())
+		r := newRig(kube, newCloud())
 		create(t, kube, claims(3, "group")...)
 		other := builder.NodeClaim("copied").UID("uid-copied").Pool("default").Annotation(LaunchGroupAnnotation, "group").Request("cpu", "2").Obj()
 		foreign := builder.NodeClaim("foreign").UID("uid-foreign").Obj()

@@ -47,64 +47,80 @@ func wantedBy(c *karpv1.NodeClaim) (wanted, error) {
 
 // choose returns the offerings to ask EC2 for, cheapest first and all of one capacity type: reserved before spot before
 // on-demand, spot without what is dearer than the cheapest on-demand. out says which offerings are not to be had. The
-// error says what is left over when each condition is applied in turn; its kind is NoCapacity.
+// error, of kind NoCapacity, says which condition left nothing over.
 func choose(cat *capacity.Catalog, w wanted, out func(capacity.OfferingKey) bool) ([]capacity.CatalogOffering, error) {
 	match := cat.Match(w.requirements)
-	if match.Empty() {
-		return nil, noCapacity("no instance type satisfies the requirements %s", w.requirements)
+	available := collect(cat, match, w, out)
+	if len(available) == 0 {
+		return nil, whyNone(cat, match, w)
 	}
-	fitting, available := fitting(cat, match, w.requests, out)
+	return limit(oneCapacityType(available, w.minValues), w)
+}
+
+// whyNone explains that nothing is to be had.
+func whyNone(cat *capacity.Catalog, match capacity.Set, w wanted) error {
+	fitting := 0
+	for i := range match.All {
+		if w.requests.Fits(cat.Offerings[i].Type.Allocatable) {
+			fitting++
+		}
+	}
 	switch {
+	case match.Empty():
+		return noCapacity("no instance type satisfies the requirements %s", w.requirements)
 	case fitting == 0:
-		return nil, noCapacity("none of %d matching offerings holds %s", match.Len(), w.requests)
-	case len(available) == 0:
-		return nil, noCapacity("EC2 is out of all %d offerings that satisfy the claim", fitting)
+		return noCapacity("none of %d matching offerings holds %s", match.Len(), w.requests)
 	}
-	if !w.minValues {
-		available = withoutExotic(available)
-	}
-	return limit(cheapestType(available, w.minValues), w)
+	return noCapacity("EC2 is out of all %d offerings that satisfy the claim", fitting)
 }
 
 func noCapacity(format string, args ...any) error {
 	return &capacity.Error{Kind: capacity.NoCapacity, Err: fmt.Errorf(format, args...)}
 }
 
-// fitting returns how many of the matching offerings hold the requests, and those of them that are to be had.
-func fitting(cat *capacity.Catalog, match capacity.Set, requests capacity.Resources, out func(capacity.OfferingKey) bool) (int, []capacity.CatalogOffering) {
+// collect returns the matching offerings that hold the requests and are to be had, cheapest first, and stops when those that
+// follow cannot matter any more. Bare metal and accelerated types are bought only when nothing else will do, unless minValues
+// asks for variety.
+func collect(cat *capacity.Catalog, match capacity.Set, w wanted, out func(capacity.OfferingKey) bool) []capacity.CatalogOffering {
 	fits := make(map[int]bool, 64)
-	n := 0
-	var available []capacity.CatalogOffering
+	count := map[string]int{}
+	var plain, special []capacity.CatalogOffering
 	for i := range match.All {
 		t := cat.TypeOf(i)
 		ok, seen := fits[t]
 		if !seen {
-			ok = requests.Fits(cat.Types[t].Allocatable)
+			ok = w.requests.Fits(cat.Types[t].Allocatable)
 			fits[t] = ok
 		}
-		if !ok {
-			continue
-		}
-		n++
-		if o := cat.Offerings[i]; !out(o.Key()) {
-			available = append(available, o)
+		o := cat.Offerings[i]
+		switch {
+		case !ok || out(o.Key()):
+		case !w.minValues && exotic(o.Type):
+			if len(plain) == 0 {
+				special = append(special, o)
+			}
+		default:
+			plain = append(plain, o)
+			count[o.CapacityType]++
+			if !w.minValues && enough(count) {
+				return plain
+			}
 		}
 	}
-	return n, available
+	if len(plain) > 0 {
+		return plain
+	}
+	return special
 }
 
-// withoutExotic drops bare metal and accelerated types if anything else is left: they are bought only for what needs them.
-func withoutExotic(in []capacity.CatalogOffering) []capacity.CatalogOffering {
-	var plain []capacity.CatalogOffering
-	for _, o := range in {
-		if !exotic(o.Type) {
-			plain = append(plain, o)
-		}
+// enough reports whether offerings dearer than those counted cannot be chosen: a full request of spot, or spot and an
+// on-demand offering that all further spot is dearer than, or a full request of on-demand without any cheaper spot.
+func enough(count map[string]int) bool {
+	if count[karpv1.CapacityTypeReserved] > 0 {
+		return false
 	}
-	if len(plain) == 0 {
-		return in
-	}
-	return plain
+	spot, onDemand := count[karpv1.CapacityTypeSpot], count[karpv1.CapacityTypeOnDemand]
+	return spot >= maxOfferings || (spot > 0 && onDemand > 0) || onDemand >= maxOfferings
 }
 
 func exotic(t *capacity.InstanceType) bool {
@@ -119,8 +135,8 @@ func exotic(t *capacity.InstanceType) bool {
 	return false
 }
 
-// cheapestType keeps one capacity type. in is sorted by price.
-func cheapestType(in []capacity.CatalogOffering, minValues bool) []capacity.CatalogOffering {
+// oneCapacityType keeps one capacity type. in is sorted by price.
+func oneCapacityType(in []capacity.CatalogOffering, minValues bool) []capacity.CatalogOffering {
 	byType := map[string][]capacity.CatalogOffering{}
 	for _, o := range in {
 		byType[o.CapacityType] = append(byType[o.CapacityType], o)

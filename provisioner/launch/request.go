@@ -41,7 +41,7 @@ func (r *run) request(ctx context.Context) (*request, error) {
 	}
 	catalog := r.l.Catalogs.For(class)
 	if catalog == nil {
-		return nil, &capacity.Error{Kind: capacity.NotReady, Err: fmt.Errorf("instance types and prices of EC2NodeClass %q are not known yet", class.Name)}
+		return nil, &capacity.Error{Kind: capacity.Unavailable, Err: fmt.Errorf("instance types and prices of EC2NodeClass %q are not known yet", class.Name)}
 	}
 	// 2. Offerings.
 	want, err := wantedBy(claim)

@@ -48,12 +48,14 @@ type run struct {
 	// ensured is set once templates that EC2 did not know have been made.
 	ensured bool
 
+	// life ends with this process's leadership: what EC2 has launched is finished even after the launch's own time limit.
+	life      context.Context
 	finishing sync.WaitGroup
 }
 
-func newRun(l *Launcher, id string, claims []*pending, before launched) *run {
+func newRun(ctx context.Context, l *Launcher, id string, claims []*pending, before launched) *run {
 	r := &run{
-		l: l, id: id, waiting: claims, owned: map[string]bool{}, done: before.total,
+		l: l, id: id, life: log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", id)), waiting: claims, owned: map[string]bool{}, done: before.total,
 		attempt: 1, out: map[capacity.OfferingKey]bool{}, found: before.instances, settled: before.fresh,
 	}
 	for instance := range before.owned {
@@ -63,14 +65,13 @@ func newRun(l *Launcher, id string, claims []*pending, before launched) *run {
 }
 
 // do runs the launch to its end.
-func (r *run) do(ctx context.Context) {
-	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", r.id))
-	deadline, cancel := context.WithTimeout(ctx, r.l.Timeout)
+func (r *run) do() {
+	ctx, cancel := context.WithTimeout(r.life, r.l.Timeout)
 	defer cancel()
-	r.handOut(ctx, r.found, sent{})
+	r.handOut(r.found, sent{})
 	for r.open() {
-		if err := r.try(deadline, ctx); err != nil {
-			r.giveUp(ctx, err)
+		if err := r.try(ctx); err != nil {
+			r.giveUp(err)
 		}
 	}
 	r.finishing.Wait()
@@ -91,9 +92,8 @@ func (r *run) open() bool {
 	return true
 }
 
-// try makes one attempt and deals with its answer. An error ends the launch. ctx ends with the launch's time limit, life
-// with the process's leadership: what EC2 has launched is finished even after the limit.
-func (r *run) try(ctx, life context.Context) error {
+// try makes one attempt and deals with its answer. An error ends the launch. ctx ends with the launch's time limit.
+func (r *run) try(ctx context.Context) error {
 	if err := r.protect(ctx); err != nil || len(r.waiting) == 0 {
 		return err
 	}
@@ -108,7 +108,7 @@ func (r *run) try(ctx, life context.Context) error {
 		return r.failed(ctx, err, req)
 	}
 	r.attempt++
-	r.handOut(life, instancesOf(result.Instances), s)
+	r.handOut(instancesOf(result.Instances), s)
 	return r.failedPartly(ctx, result, req)
 }
 
@@ -189,7 +189,7 @@ func transient(k capacity.Kind) bool {
 
 // handOut gives instances to waiting claims, both in sorted order, and finishes those claims in the background. Instances
 // that have a claim, are not alive, or are more than the claims stay as they are.
-func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
+func (r *run) handOut(instances []ec2.Instance, s sent) {
 	slices.SortFunc(instances, func(a, b ec2.Instance) int { return strings.Compare(a.ID, b.ID) })
 	var given []*assigned
 	for _, i := range instances {
@@ -201,7 +201,7 @@ func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 			continue
 		}
 		if len(r.waiting) == 0 {
-			log.FromContext(ctx).Info("instance is more than the claims of its launch", "instanceID", i.ID)
+			log.FromContext(r.life).Info("instance is more than the claims of its launch", "instanceID", i.ID)
 			continue
 		}
 		r.owned[i.ID] = true
@@ -217,7 +217,7 @@ func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 	r.finishing.Add(1)
 	go func() {
 		defer r.finishing.Done()
-		r.l.finish(ctx, given)
+		r.l.finish(r.life, given)
 	}()
 }
 

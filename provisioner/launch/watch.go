@@ -116,7 +116,8 @@ func (l *Launcher) adoptIn(created time.Time) time.Duration {
 	return l.AdoptAfter
 }
 
-// changeHandler wakes launches that wait for a class or pool.
+// changeHandler wakes launches that wait for a class or pool, and the making of templates. The status of a pool, which counts
+// its nodes and changes all the time, wakes nobody.
 func (l *Launcher) changeHandler() toolscache.ResourceEventHandler {
 	changed := func(any) {
 		l.Templates.trigger()
@@ -124,10 +125,16 @@ func (l *Launcher) changeHandler() toolscache.ResourceEventHandler {
 	}
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: changed,
-		UpdateFunc: func(old, obj any) {
-			if old.(client.Object).GetResourceVersion() != obj.(client.Object).GetResourceVersion() {
-				changed(obj)
+		UpdateFunc: func(before, after any) {
+			old, ok1 := before.(client.Object)
+			now, ok2 := after.(client.Object)
+			if !ok1 || !ok2 || old.GetResourceVersion() == now.GetResourceVersion() {
+				return
 			}
+			if _, pool := after.(*karpv1.NodePool); pool && old.GetGeneration() == now.GetGeneration() {
+				return
+			}
+			changed(after)
 		},
 		DeleteFunc: changed,
 	}
