@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"strconv"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/slipway-sh/slipway/provisioner/claim"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
+	"github.com/slipway-sh/slipway/provisioner/nodeclass"
 )
 
 // newManager wires everything the process runs.
@@ -59,7 +61,7 @@ func newManager(ctx context.Context, o options) (manager.Manager, error) {
 	if err := addClaims(ctx, m, cloud); err != nil {
 		return nil, err
 	}
-	return m, nil
+	return m, addNodeClasses(m, cloud, caBundle(o, config))
 }
 
 func kubeConfig(o options) (*rest.Config, error) {
@@ -124,6 +126,19 @@ func stripPod(obj any) (any, error) {
 	}, nil
 }
 
+// caBundle is the API server's certificate authority in base64, as Karpenter has it for the hash of node classes: the flag,
+// else what this process trusts itself; nil if that is the system's.
+func caBundle(o options, config *rest.Config) *string {
+	if o.ClusterCABundle != "" {
+		return &o.ClusterCABundle
+	}
+	config = rest.CopyConfig(config)
+	if err := rest.LoadTLSFiles(config); err != nil || len(config.CAData) == 0 {
+		return nil
+	}
+	return new(base64.StdEncoding.EncodeToString(config.CAData))
+}
+
 // address joins host and port; port 0 means no listener, which is also "0" to the manager.
 func address(host string, port int) string {
 	if port == 0 {
@@ -151,6 +166,22 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client) error 
 	}
 	if err := m.Add(claim.NewCollector(opts, cloud)); err != nil {
 		return fmt.Errorf("adding the collector: %w", err)
+	}
+	return nil
+}
+
+// addNodeClasses adds what looks after EC2NodeClasses and NodePools.
+func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string) error {
+	classes := &nodeclass.ClassReconciler{
+		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud,
+		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, CABundle: ca,
+	}
+	if err := classes.SetupWithManager(m); err != nil {
+		return fmt.Errorf("adding the EC2NodeClass reconciler: %w", err)
+	}
+	pools := &nodeclass.PoolReconciler{Kube: m.GetClient(), Clock: clock.RealClock{}}
+	if err := pools.SetupWithManager(m); err != nil {
+		return fmt.Errorf("adding the NodePool reconciler: %w", err)
 	}
 	return nil
 }
