@@ -5,17 +5,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -26,8 +30,15 @@ import (
 )
 
 func newCommand() *cobra.Command {
+	// Before the gates become flags: their defaults are fixed then.
+	if err := preferAsyncAPICalls(); err != nil {
+		klog.Background().Error(err, "Choosing feature gate defaults failed")
+	}
+	// What is wrong with the gates or the environment is told when the command runs: --help must work regardless.
+	early := preferAsyncAPICalls()
 	opts := options.NewOptions()
 	var own slipwayOptions
+	early = errors.Join(early, own.add(opts.Flags.FlagSet("slipway"), os.Getenv))
 	cmd := &cobra.Command{
 		Use:   "slipway-scheduler",
 		Short: "A kube-scheduler that buys the EC2 node when none fits",
@@ -39,38 +50,36 @@ func newCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
+			if err := errors.Join(early, own.validate()); err != nil {
+				return err
+			}
 			return run(opts, own, cmd.Flags().Lookup("kubeconfig").Value.String())
 		},
 	}
 	sets := opts.Flags
-	own.add(sets.FlagSet("slipway"))
 	verflag.AddFlags(sets.FlagSet("global"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	for _, fs := range sets.FlagSets {
 		cmd.Flags().AddFlagSet(fs)
 	}
-	if err := preferAsyncAPICalls(); err != nil {
-		klog.Background().Error(err, "Choosing feature gate defaults failed")
-	}
+	width, _, _ := term.TerminalSize(cmd.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(cmd, *sets, width)
 	return cmd
 }
 
 // run is kube-scheduler's own start (cmd/kube-scheduler/app), with the scheduler's hooks taken between building it and
 // running it.
 func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
-	if err := own.validate(); err != nil {
-		return err
-	}
 	gates := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
 	if err := logsapi.ValidateAndApply(opts.Logs, gates); err != nil {
 		return err
 	}
+	forget := func() {}
 	if opts.ConfigFile == "" {
-		cleanup, err := useDefaultConfig(opts, kubeconfig)
-		if err != nil {
+		var err error
+		if forget, err = useDefaultConfig(opts, kubeconfig); err != nil {
 			return err
 		}
-		defer cleanup()
 	}
 	if opts.InformerName == nil {
 		name, err := cache.NewInformerName("slipway-scheduler")
@@ -85,9 +94,11 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	core := scheduler.Core{Sink: sink, Gate: scheduler.NewGate(scheduler.DefaultGateDeadline)}
 	var err error
 	if core.Metrics, err = scheduler.NewMetrics(legacyregistry.Registerer(), core.Gate); err != nil {
+		forget()
 		return err
 	}
 	cc, sched, err := app.Setup(ctx, opts, app.WithPlugin(scheduler.Name, scheduler.NewFactory(core)))
+	forget() // the file has been read, and a scheduler that stops leading exits without returning
 	if err != nil {
 		return err
 	}

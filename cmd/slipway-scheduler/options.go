@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -22,46 +23,74 @@ import (
 //go:embed config.yaml
 var defaultConfig []byte
 
-// slipwayOptions are the flags Slipway adds to kube-scheduler's. Each has an environment variable with Karpenter's name.
+// slipwayOptions are the flags Slipway adds to kube-scheduler's. Each has an environment variable of the same name in upper
+// case with underscores, which the flag overrides; names, variables and defaults are Karpenter's.
 type slipwayOptions struct {
 	clusterName      string
 	clusterEndpoint  string
+	clusterCABundle  string
 	vmMemoryOverhead float64
 	reservedENIs     int
 	isolatedVPC      bool
 }
 
-func (o *slipwayOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&o.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "Name of the EKS cluster to buy nodes for (CLUSTER_NAME). Required.")
-	fs.StringVar(&o.clusterEndpoint, "cluster-endpoint", os.Getenv("CLUSTER_ENDPOINT"), "URL of the cluster's API server as nodes reach it (CLUSTER_ENDPOINT); asked of EKS if empty.")
-	fs.Float64Var(&o.vmMemoryOverhead, "vm-memory-overhead-percent", 0.075, "Share of an instance's memory that pods cannot use, for types no node has been seen of.")
-	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each node that pods cannot use.")
-	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", os.Getenv("ISOLATED_VPC") == "true", "The VPC has no way to the pricing API (ISOLATED_VPC).")
+// add registers the flags, with what the environment says as their defaults. Its error names each variable that cannot be
+// read.
+func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) error {
+	fs.StringVar(&o.clusterName, "cluster-name", "", "Name of the EKS cluster to buy nodes for. Required.")
+	fs.StringVar(&o.clusterEndpoint, "cluster-endpoint", "", "URL of the cluster's API server as nodes reach it; asked of EKS if empty.")
+	fs.StringVar(&o.clusterCABundle, "cluster-ca-bundle", "", "Certificate authority of the API server for new nodes, PEM in base64; asked of EKS if empty.")
+	fs.Float64Var(&o.vmMemoryOverhead, "vm-memory-overhead-percent", 0.075, "Share of an instance's memory that its node does not see, 0 to 1, for types no node has been seen of.")
+	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each instance that pods cannot use.")
+	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
+	var errs []error
+	fs.VisitAll(func(f *pflag.Flag) {
+		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		f.Usage += " [" + name + "]"
+		value := getenv(name)
+		if value == "" {
+			return
+		}
+		if err := f.Value.Set(value); err != nil {
+			errs = append(errs, fmt.Errorf("environment variable %s (flag --%s): %q: %w", name, f.Name, value, err))
+		}
+		f.DefValue = f.Value.String()
+	})
+	return errors.Join(errs...)
 }
 
+// validate checks the values; the error names every flag that is wrong.
 func (o *slipwayOptions) validate() error {
 	var errs []error
-	if o.clusterName == "" {
-		errs = append(errs, errors.New("--cluster-name (or CLUSTER_NAME) is required: the name of the EKS cluster, which tags every instance"))
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if o.vmMemoryOverhead < 0 || o.vmMemoryOverhead >= 1 {
-		errs = append(errs, fmt.Errorf("--vm-memory-overhead-percent is %g, it has to be at least 0 and below 1", o.vmMemoryOverhead))
-	}
-	if o.reservedENIs < 0 {
-		errs = append(errs, fmt.Errorf("--reserved-enis is %d, it must not be negative", o.reservedENIs))
-	}
+	check(o.clusterName != "", "--cluster-name (CLUSTER_NAME) is required: the name of the EKS cluster, which tags every instance")
+	check(o.clusterEndpoint == "" || strings.HasPrefix(o.clusterEndpoint, "https://"), "--cluster-endpoint: %q is not an https URL", o.clusterEndpoint)
+	check(o.vmMemoryOverhead >= 0 && o.vmMemoryOverhead < 1, "--vm-memory-overhead-percent: %g is not between 0 and 1", o.vmMemoryOverhead)
+	check(o.reservedENIs >= 0, "--reserved-enis: %d is negative", o.reservedENIs)
 	return errors.Join(errs...)
 }
 
 // preferAsyncAPICalls turns the feature gate SchedulerAsyncAPICalls on by default (it stays switchable): without it every
-// pod that fails costs a status write inside the scheduling loop, and a burst waits for all of them.
+// pod that fails costs a status write inside the scheduling loop, and a burst waits for all of them. It has to come before
+// the gates' flag is made, and does nothing the second time.
 func preferAsyncAPICalls() error {
-	return utilfeature.DefaultMutableFeatureGate.OverrideDefault(features.SchedulerAsyncAPICalls, true)
+	gate := utilfeature.DefaultMutableFeatureGate
+	if gate.GetAll()[features.SchedulerAsyncAPICalls].Default {
+		return nil
+	}
+	if err := gate.OverrideDefault(features.SchedulerAsyncAPICalls, true); err != nil {
+		return fmt.Errorf("choosing the defaults of feature gates: %w", err)
+	}
+	return nil
 }
 
 // useDefaultConfig writes the embedded configuration to a file of its own, with the kubeconfig flag's value in it, and
-// points the options there. kube-scheduler ignores --kubeconfig once it has a configuration file.
-func useDefaultConfig(opts *options.Options, kubeconfig string) (cleanup func(), err error) {
+// points the options there. kube-scheduler ignores --kubeconfig once it has a configuration file. forget removes the file.
+func useDefaultConfig(opts *options.Options, kubeconfig string) (forget func(), err error) {
 	var config map[string]any
 	if err := yaml.Unmarshal(defaultConfig, &config); err != nil {
 		return nil, fmt.Errorf("reading the embedded configuration: %w", err)
@@ -81,6 +110,11 @@ func useDefaultConfig(opts *options.Options, kubeconfig string) (cleanup func(),
 	if err != nil {
 		return nil, fmt.Errorf("writing the embedded configuration: %w", err)
 	}
+	forget = func() { _ = os.RemoveAll(dir) }
 	opts.ConfigFile = filepath.Join(dir, "config.yaml")
-	return func() { _ = os.RemoveAll(dir) }, os.WriteFile(opts.ConfigFile, raw, 0o600)
+	if err := os.WriteFile(opts.ConfigFile, raw, 0o600); err != nil {
+		forget()
+		return nil, fmt.Errorf("writing the embedded configuration: %w", err)
+	}
+	return forget, nil
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -71,12 +72,15 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		return nil, err
 	}
 	// 2. The cloud.
-	aws, err := awsconfig.LoadDefaultConfig(ctx)
+	aws, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
 	if err != nil {
 		return nil, fmt.Errorf("loading the AWS configuration: %w", err)
 	}
+	if aws.Region == "" {
+		return nil, errors.New("loading the AWS configuration: no region; set AWS_REGION")
+	}
 	cloud := ec2.New(aws, ec2.Options{
-		ClusterName: d.options.clusterName, Endpoint: d.options.clusterEndpoint,
+		ClusterName: d.options.clusterName, Region: aws.Region, Endpoint: d.options.clusterEndpoint, CA: d.options.clusterCABundle,
 		VMMemoryOverhead: d.options.vmMemoryOverhead, ReservedENIs: d.options.reservedENIs, IsolatedVPC: d.options.isolatedVPC,
 	})
 	catalogs, err := ec2.NewCatalogs(cloud)
