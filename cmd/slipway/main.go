@@ -11,12 +11,15 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	log.SetLogger(logr.Discard()) // what goes wrong is returned as an error; library chatter is not for people
 	root := &cobra.Command{
 		Use:           "slipway",
 		Short:         "Slipway buys the EC2 node when no node fits",

@@ -73,6 +73,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	go func() { cancel(b.Wait(ctx)) }()
 	d := &demo{Options: o, bed: b, watch: watch, say: say}
 	if err := d.run(ctx); err != nil {
+		if ctx.Err() != nil { // a process of the bed has died; that is the reason, whatever was going on
+			return context.Cause(ctx)
+		}
 		return err
 	}
 	if err := d.report(); err != nil {
