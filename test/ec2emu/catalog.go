@@ -71,16 +71,16 @@ func newCatalog(facts *data.Facts, o *Options) *catalog {
 	for i := range facts.Types {
 		info := &facts.Types[i]
 		off := &offer{name: string(info.InstanceType), info: info, price: facts.Prices[string(info.InstanceType)]}
-		any := false
+		somewhere := false
 		for z, bit := range bits {
 			offered := bit >= 0 && recorded.Masks[i]&(1<<bit) != 0
 			if bit < 0 && (recorded.Masks == nil || recorded.Masks[i] != 0) {
 				offered = c.rand.draw("offered", off.name, o.Zones[z]).Float64() < unknownZoneShare
 			}
 			off.zones = append(off.zones, offered)
-			any = any || offered
+			somewhere = somewhere || offered
 		}
-		if any {
+		if somewhere {
 			c.offers = append(c.offers, off)
 			c.byName[off.name] = off
 		}

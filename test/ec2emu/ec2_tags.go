@@ -14,7 +14,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// resourceKinds names the taggable resources by the prefix of their ids.
+// resourceKind names a taggable resource by the prefix of its id.
 func resourceKind(id string) ec2types.ResourceType {
 	prefix, _, _ := strings.Cut(id, "-")
 	switch prefix {

@@ -31,7 +31,7 @@ type Emulator struct {
 	agenda  *agenda
 	actions map[string]map[string]handler // by service and action
 
-	ctx      context.Context // ends with Close
+	ctx      context.Context //nolint:containedctx // the emulator's own life: ends with Close
 	cancel   context.CancelFunc
 	tasks    sync.WaitGroup
 	server   *http.Server

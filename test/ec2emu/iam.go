@@ -133,7 +133,7 @@ func (e *Emulator) tagInstanceProfile(_ *call, in *iam.TagInstanceProfileInput) 
 		return nil, err
 	}
 	for _, tag := range in.Tags {
-		p.Tags = slices.DeleteFunc(p.Tags, func(t iamtypes.Tag) bool { return *t.Key == *tag.Key })
+		p.Tags = slices.DeleteFunc(p.Tags, func(t iamtypes.Tag) bool { return aws.ToString(t.Key) == aws.ToString(tag.Key) })
 		p.Tags = append(p.Tags, tag)
 	}
 	return &iam.TagInstanceProfileOutput{}, nil

@@ -94,7 +94,7 @@ func bottlerocketImage(version, arch, variant string, rel release, latest bool) 
 	return image
 }
 
-// rootDevice is where the family's root volume is, and how many GiB it has.
+// devices are the volumes the family's images come with, and their GiB.
 func (f Family) devices() map[string]int32 {
 	if f == Bottlerocket {
 		return map[string]int32{"/dev/xvda": 4, "/dev/xvdb": 20}

@@ -52,7 +52,8 @@ func (ec2Protocol) render(w http.ResponseWriter, c *call, out any) error {
 		return err
 	}
 	b.WriteString("</" + c.action + "Response>")
-	return send(w, http.StatusOK, "text/xml;charset=UTF-8", b.Bytes())
+	send(w, http.StatusOK, "text/xml;charset=UTF-8", b.Bytes())
+	return nil
 }
 
 func (ec2Protocol) fail(w http.ResponseWriter, c *call, err *apiError) {
@@ -60,7 +61,7 @@ func (ec2Protocol) fail(w http.ResponseWriter, c *call, err *apiError) {
 	b.WriteString(xml.Header + "<Response><Errors><Error>")
 	codeAndMessage(&b, err)
 	b.WriteString("</Error></Errors><RequestID>" + c.id + "</RequestID></Response>")
-	_ = send(w, err.status, "text/xml;charset=UTF-8", b.Bytes())
+	send(w, err.status, "text/xml;charset=UTF-8", b.Bytes())
 }
 
 // queryProtocol is awsQuery, of IAM and STS.
@@ -73,7 +74,8 @@ func (queryProtocol) render(w http.ResponseWriter, c *call, out any) error {
 		return err
 	}
 	b.WriteString("</" + c.action + "Result><ResponseMetadata><RequestId>" + c.id + "</RequestId></ResponseMetadata></" + c.action + "Response>")
-	return send(w, http.StatusOK, "text/xml", b.Bytes())
+	send(w, http.StatusOK, "text/xml", b.Bytes())
+	return nil
 }
 
 func (queryProtocol) fail(w http.ResponseWriter, c *call, err *apiError) {
@@ -85,7 +87,7 @@ func (queryProtocol) fail(w http.ResponseWriter, c *call, err *apiError) {
 	b.WriteString(`<ErrorResponse xmlns="` + queryNamespace(c.service) + `"><Error><Type>` + kind + "</Type>")
 	codeAndMessage(&b, err)
 	b.WriteString("</Error><RequestId>" + c.id + "</RequestId></ErrorResponse>")
-	_ = send(w, err.status, "text/xml", b.Bytes())
+	send(w, err.status, "text/xml", b.Bytes())
 }
 
 func queryNamespace(service string) string {
@@ -132,16 +134,16 @@ func sendJSON(w http.ResponseWriter, c *call, status int, contentType string, ou
 		return err
 	}
 	w.Header().Set("X-Amzn-Requestid", c.id)
-	return send(w, status, contentType, body)
+	send(w, status, contentType, body)
+	return nil
 }
 
 // send writes an answer. A client that has gone is no error of the emulator.
-func send(w http.ResponseWriter, status int, contentType string, body []byte) error {
+func send(w http.ResponseWriter, status int, contentType string, body []byte) {
 	if s, ok := w.(*settled); ok {
 		s.announce(len(body))
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
-	return nil
 }

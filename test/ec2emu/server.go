@@ -80,7 +80,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := &Request{ID: c.id, Service: c.service, Action: c.action, At: at, Form: c.form, Body: string(c.body)}
 	e.rec.begin(req)
 
-	out, callErr, fault := e.perform(c)
+	out, fault, callErr := e.perform(c)
 	if fault != nil && fault.Delay > 0 {
 		c.latency += fault.Delay
 	}
@@ -108,25 +108,25 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // perform runs the handler, unless throttling or a fault comes first.
-func (e *Emulator) perform(c *call) (any, error, *Fault) {
+func (e *Emulator) perform(c *call) (any, *Fault, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c.service == "ec2" && e.buckets != nil && e.throttled(c.action) {
-		return nil, &apiError{code: "RequestLimitExceeded", message: "Request limit exceeded.", status: http.StatusServiceUnavailable}, nil
+		return nil, nil, &apiError{code: "RequestLimitExceeded", message: "Request limit exceeded.", status: http.StatusServiceUnavailable}
 	}
 	fault := e.takeFault(c.action)
 	if fault != nil && !fault.AfterEffect && (fault.Code != "" || fault.Cut) {
-		return nil, fault.err(), fault
+		return nil, fault, fault.err()
 	}
 	h := e.actions[c.service][c.action]
 	if h == nil {
-		return nil, invalid(unknownAction(c.service), "The action %s is not valid for this web service.", c.action), nil
+		return nil, nil, invalid(unknownAction(c.service), "The action %s is not valid for this web service.", c.action)
 	}
 	out, err := h(c)
 	if fault != nil && fault.Code != "" {
 		err = fault.err()
 	}
-	return out, err, fault
+	return out, fault, err
 }
 
 func unknownAction(service string) string {

@@ -110,8 +110,10 @@ func TestIAM(t *testing.T) {
 			return err
 		}, "NoSuchEntity"},
 		{"create", func() error {
-			_, err := b.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: name, Path: aws.String("/karpenter/us-east-1/demo/uid/"),
-				Tags: []iamtypes.Tag{{Key: aws.String("k"), Value: aws.String("v")}}})
+			_, err := b.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{
+				InstanceProfileName: name, Path: aws.String("/karpenter/us-east-1/demo/uid/"),
+				Tags: []iamtypes.Tag{{Key: aws.String("k"), Value: aws.String("v")}},
+			})
 			return err
 		}, ""},
 		{"create again", func() error {

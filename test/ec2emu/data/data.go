@@ -19,6 +19,8 @@ import (
 var packed []byte
 
 // load unpacks the facts once a process; they are constants, some 30 ms away.
+//
+//nolint:gochecknoglobals // constants that are too large for source
 var load = sync.OnceValues(unpack)
 
 // Facts is everything recorded. It is shared: callers must not change it.

@@ -6,8 +6,6 @@
 package wire
 
 // ec2InputName returns the query parameter of a request member whose name is not the Go field's, or empty.
-//
-//nolint:cyclop,funlen // a table
 func ec2InputName(member string) string {
 	switch member {
 	case "CpuPerformanceFactorRequest.References":
@@ -175,8 +173,6 @@ func ec2InputName(member string) string {
 }
 
 // ec2OutputName returns the XML element of a response member whose name is not the Go field's in lower camel case, or empty.
-//
-//nolint:cyclop,funlen // a table
 func ec2OutputName(member string) string {
 	switch member {
 	case "AvailabilityZone.Geography":

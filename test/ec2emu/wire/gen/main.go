@@ -249,7 +249,7 @@ func write(out, version string, in, outNames map[string]string) error {
 }
 
 func table(b *bytes.Buffer, name, doc string, names map[string]string) {
-	fmt.Fprintf(b, "// %s %s\n//\n//nolint:cyclop,funlen // a table\nfunc %s(member string) string {\n\tswitch member {\n", name, doc, name)
+	fmt.Fprintf(b, "// %s %s\nfunc %s(member string) string {\n\tswitch member {\n", name, doc, name)
 	keys := make([]string, 0, len(names))
 	for k := range names {
 		keys = append(keys, k)
