@@ -27,7 +27,4 @@ report() {
   done
 }
 
-status=0
-"$go" build -v "$@" 2> >(report) || status=$?
-wait $! || true # until the last line is out
-exit $status
+"$go" build -v "$@" 2>&1 | report
