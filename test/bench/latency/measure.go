@@ -1,0 +1,184 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-sh/slipway/test/bed"
+)
+
+// measurer collects the samples.
+type measurer struct {
+	bed   *bed.Bed
+	watch *bed.Observer
+
+	single, decision        []time.Duration
+	smallBurst              []time.Duration
+	largeLast               time.Duration
+	bindUsable, bindReady   []time.Duration
+	largeCalls, largeBought int
+}
+
+// limit bounds each wait; reaching it is a failure, not a figure.
+const limit = 2 * time.Minute
+
+func spec(pool, cpu, memory string) corev1.PodSpec {
+	return corev1.PodSpec{
+		SchedulerName: "slipway", NodeSelector: map[string]string{"bench": pool}, TerminationGracePeriodSeconds: new(int64(0)),
+		Containers: []corev1.Container{{Name: "c", Image: "registry.example/c:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+		}}}},
+	}
+}
+
+// singles creates pods one at a time, each when the one before runs.
+func (m *measurer) singles(ctx context.Context, n int) error {
+	created := map[string]time.Time{}
+	for i := range n {
+		name := fmt.Sprintf("single-%d", i)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec("single", "3", "1Gi")}
+		if _, err := m.bed.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating pod %q: %w", name, err)
+		}
+		created[name] = time.Now()
+		if err := m.await(ctx, name, 1); err != nil {
+			return err
+		}
+	}
+	for _, t := range m.watch.Pods("single-") {
+		if t.Requested.IsZero() || t.Offered.IsZero() {
+			return fmt.Errorf("pod %q runs, but no CreateFleet request was made for it", t.Pod.Name)
+		}
+		m.single = append(m.single, max(t.Requested.Sub(created[t.Pod.Name]), 0))
+		m.decision = append(m.decision, max(t.Requested.Sub(t.Offered), 0))
+	}
+	return nil
+}
+
+// burst scales a Deployment from 0 to n, 50 pods a node.
+func (m *measurer) burst(ctx context.Context, name string, n int) error {
+	callsBefore, boughtBefore := m.calls()
+	labels := map[string]string{"app": name}
+	_, err := m.bed.Client.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(n)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec("dense", "150m", "256Mi")},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating Deployment %q: %w", name, err)
+	}
+	if err := m.await(ctx, name+"-", n); err != nil {
+		return err
+	}
+	calls, bought := m.calls()
+	m.largeCalls, m.largeBought = calls-callsBefore, bought-boughtBefore
+	times := m.watch.Pods(name + "-")
+	m.smallOrLarge(name, times)
+	m.bindings(times)
+	return nil
+}
+
+func (m *measurer) smallOrLarge(name string, times []bed.Times) {
+	var first, last time.Time
+	for _, t := range times {
+		if first.IsZero() || t.Created.Before(first) {
+			first = t.Created
+		}
+		if t.Requested.After(last) {
+			last = t.Requested
+		}
+		if name == "small" && !t.Requested.IsZero() {
+			m.smallBurst = append(m.smallBurst, max(t.Requested.Sub(t.Created), 0))
+		}
+	}
+	if name == "large" {
+		m.largeLast = last.Sub(first)
+	}
+}
+
+// bindings takes, for each node the burst bought, the time from its readiness to the last of its pods being bound. Pods
+// that were created after the node was usable waited for nothing and do not count.
+func (m *measurer) bindings(times []bed.Times) {
+	type node struct{ usable, ready, last time.Time }
+	nodes := map[string]*node{}
+	for _, t := range times {
+		if t.Requested.IsZero() || t.Usable.IsZero() || t.Created.After(t.Usable) {
+			continue
+		}
+		n := nodes[t.Node]
+		if n == nil {
+			n = &node{usable: t.Usable, ready: t.Ready}
+			nodes[t.Node] = n
+		}
+		if t.Bound.After(n.last) {
+			n.last = t.Bound
+		}
+	}
+	for _, n := range nodes {
+		m.bindUsable = append(m.bindUsable, max(n.last.Sub(n.usable), 0))
+		m.bindReady = append(m.bindReady, max(n.last.Sub(n.ready), 0))
+	}
+}
+
+func (m *measurer) calls() (calls, bought int) {
+	for _, r := range m.bed.Emulator.Requests() {
+		if r.Action == "CreateFleet" && len(r.Instances) > 0 {
+			calls++
+			bought += len(r.Instances)
+		}
+	}
+	return calls, bought
+}
+
+// await waits until n pods with the name prefix run.
+func (m *measurer) await(ctx context.Context, prefix string, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		changed := m.watch.Changed()
+		pods, bound, running := m.watch.Counts(prefix)
+		if pods >= n && running >= n {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d pods %s*: %d created, %d bound, %d running after %v: %w", n, prefix, pods, bound, running, limit, context.Cause(ctx))
+		case <-changed:
+		}
+	}
+}
+
+func (m *measurer) print(ctx context.Context) error {
+	_, second := m.watch.Claims()
+	postfilter, err := m.bed.Quantile(ctx, bed.Scheduler, "slipway_postfilter_duration_seconds", 0.99)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d single pods; decision p99 %.2f ms\n", len(m.single), ms(bed.Quantile(m.decision, 0.99)))
+	fmt.Printf("burst of 1,000: %d CreateFleet calls, %d instances\n", m.largeCalls, m.largeBought)
+	fmt.Printf("kubelet Ready → last pod bound (registration and taint removal included): p50 %.1f ms, p99 %.1f ms over %d nodes\n",
+		ms(bed.Quantile(m.bindReady, 0.5)), ms(bed.Quantile(m.bindReady, 0.99)), len(m.bindReady))
+	figure := func(name string, value float64, unit string) { fmt.Printf("figure %s %.3f %s\n", name, value, unit) }
+	figure("latency-decision-p50", ms(bed.Quantile(m.decision, 0.5)), "ms")
+	figure("latency-single-p50", ms(bed.Quantile(m.single, 0.5)), "ms")
+	figure("latency-single-p99", ms(bed.Quantile(m.single, 0.99)), "ms")
+	figure("latency-burst100-p99", ms(bed.Quantile(m.smallBurst, 0.99)), "ms")
+	figure("latency-burst1000-last", ms(m.largeLast), "ms")
+	figure("bind-after-ready-p99", ms(bed.Quantile(m.bindUsable, 0.99)), "ms")
+	figure("second-launches", float64(second), "count")
+	figure("postfilter-p99", postfilter*1e6, "us")
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
