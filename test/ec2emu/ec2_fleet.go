@@ -119,10 +119,7 @@ func (e *Emulator) candidates(in *ec2.CreateFleetInput) ([]*candidate, []ec2type
 			overrides = []ec2types.FleetLaunchTemplateOverridesRequest{{}}
 		}
 		for _, o := range overrides {
-			if o.InstanceRequirements != nil {
-				return nil, nil, invalid("UnsupportedOperation", "InstanceRequirements are not supported here")
-			}
-			override, err := convert[ec2types.FleetLaunchTemplateOverrides](o)
+			override, err := checkOverride(o)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -141,6 +138,19 @@ func (e *Emulator) candidates(in *ec2.CreateFleetInput) ([]*candidate, []ec2type
 		}
 	}
 	return out, refused, nil
+}
+
+// checkOverride returns the override as it is answered, or refuses members that
+// would change the launch in ways that are not emulated.
+func checkOverride(o ec2types.FleetLaunchTemplateOverridesRequest) (ec2types.FleetLaunchTemplateOverrides, error) {
+	if o.InstanceRequirements != nil || o.WeightedCapacity != nil || o.Placement != nil || o.BlockDeviceMappings != nil ||
+		o.IamInstanceProfile != nil || o.MetadataOptions != nil || o.KeyName != nil {
+		return ec2types.FleetLaunchTemplateOverrides{}, invalid("UnsupportedOperation", "An override may have type, image, subnet, zone, priority and maximum price here, nothing else")
+	}
+	return ec2types.FleetLaunchTemplateOverrides{
+		InstanceType: o.InstanceType, ImageId: o.ImageId, SubnetId: o.SubnetId, AvailabilityZone: o.AvailabilityZone,
+		AvailabilityZoneId: o.AvailabilityZoneId, Priority: o.Priority, MaxPrice: o.MaxPrice,
+	}, nil
 }
 
 func defaultType(in *ec2.CreateFleetInput) string {

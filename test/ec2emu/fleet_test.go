@@ -137,6 +137,18 @@ func TestCreateFleet(t *testing.T) {
 				in.LaunchTemplateConfigs[0].LaunchTemplateSpecification.LaunchTemplateName = aws.String("gone")
 			},
 		},
+		{
+			name: "zone of another subnet", in: fleet(1, onDemandType, "m5.large"), want: []string{"InvalidParameterValue m5.large"},
+			change: func(in *ec2.CreateFleetInput) {
+				in.LaunchTemplateConfigs[0].Overrides[0].AvailabilityZone = aws.String("us-east-1b")
+			},
+		},
+		{
+			name: "weights", in: fleet(1, onDemandType, "m5.large"), error: "UnsupportedOperation",
+			change: func(in *ec2.CreateFleetInput) {
+				in.LaunchTemplateConfigs[0].Overrides[0].WeightedCapacity = aws.Float64(2)
+			},
+		},
 		{name: "dry run", in: fleet(1, onDemandType, "m5.large"), error: "DryRunOperation", change: func(in *ec2.CreateFleetInput) { in.DryRun = aws.Bool(true) }},
 		{name: "maintained fleet", in: fleet(1, onDemandType, "m5.large"), error: "InvalidParameterValue", change: func(in *ec2.CreateFleetInput) { in.Type = ec2types.FleetTypeMaintain }},
 		{

@@ -108,6 +108,9 @@ func (e *Emulator) resolvePlace(s *launchSpec, data *ec2types.ResponseLaunchTemp
 	if z := aws.ToString(o.AvailabilityZone); z != "" && z != s.subnet.Zone {
 		return invalid("InvalidParameterValue", "The availability zone '%s' does not match the subnet's '%s'.", z, s.subnet.Zone)
 	}
+	if z := aws.ToString(o.AvailabilityZoneId); z != "" && z != e.catalog.zoneIDOf(s.subnet.Zone) {
+		return invalid("InvalidParameterValue", "The availability zone '%s' does not match the subnet's '%s'.", z, s.subnet.Zone)
+	}
 	if !e.catalog.offered(s.offer, s.subnet.Zone) {
 		return invalid("InvalidFleetConfiguration", "Your requested instance type (%s) is not supported in your requested Availability Zone (%s).", name, s.subnet.Zone)
 	}
