@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -194,9 +195,7 @@ func (s signature) class(id string) *capacity.Class {
 	for _, sp := range s.Spread {
 		c.Spread = append(c.Spread, s.spread(sp))
 	}
-	for _, t := range s.PodAffinity {
-		c.Affinity = append(c.Affinity, t.class())
-	}
+	c.Affinity = together(s.PodAffinity)
 	for _, t := range s.PodAnti {
 		c.AntiAffinity = append(c.AntiAffinity, t.class())
 	}
@@ -214,7 +213,7 @@ func (s signature) alternatives(c *capacity.Class) {
 			if len(t.MatchExpressions) == 0 && len(t.MatchFields) == 0 {
 				continue // an empty term matches no node
 			}
-			reqs, err := capacity.FromSelectors(t.MatchExpressions)
+			reqs, err := nodeTerm(t)
 			if err != nil {
 				continue
 			}
@@ -244,6 +243,15 @@ func (s signature) alternatives(c *capacity.Class) {
 			}
 		}
 	}
+}
+
+// nodeTerm reads a node affinity term. What the scheduler cannot read (a value that no label can have, for instance a
+// negative bound) is an error here, too.
+func nodeTerm(t corev1.NodeSelectorTerm) (capacity.Requirements, error) {
+	if _, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}}); err != nil {
+		return nil, err
+	}
+	return capacity.FromSelectors(t.MatchExpressions)
 }
 
 // nodeNames are the names that matchFields on metadata.name allow, nil if they restrict nothing. NotIn excludes single
@@ -298,4 +306,30 @@ func (t term) class() capacity.PodTerm {
 		Key: capacity.CanonicalKey(t.Key), Selector: sel, Namespaces: sets.New(t.Namespaces...),
 		ID: strings.Join(t.Namespaces, ",") + "/" + sel.String(),
 	}
+}
+
+// together converts the affinity terms of one pod. A pod counts for any of them only if it satisfies all of them (plugin
+// InterPodAffinity), so every term gets the selectors and namespaces of all, and keeps its own topology key.
+func together(terms []term) []capacity.PodTerm {
+	var out []capacity.PodTerm
+	for _, t := range terms {
+		out = append(out, t.class())
+	}
+	if len(out) < 2 {
+		return out
+	}
+	sel, spaces := labels.NewSelector(), out[0].Namespaces
+	for _, t := range out {
+		reqs, selectable := t.Selector.Requirements()
+		if !selectable {
+			sel = labels.Nothing()
+			break
+		}
+		sel, spaces = sel.Add(reqs...), spaces.Intersection(t.Namespaces)
+	}
+	id := strings.Join(sets.List(spaces), ",") + "/" + sel.String()
+	for i := range out {
+		out[i].Selector, out[i].Namespaces, out[i].ID = sel, spaces, id
+	}
+	return out
 }

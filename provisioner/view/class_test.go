@@ -117,6 +117,10 @@ func TestPodToClass(t *testing.T) {
 			pod:  builder.Pod("p").NodeAffinity(builder.Requirement("a", corev1.NodeSelectorOpGt, "many")).NodeAffinity(builder.In("b", "1")),
 			want: asked(func(s *shape) { s.Terms = []string{"b In [1]"} }),
 		},
+		"a bound no label can have matches no node": {
+			pod:  builder.Pod("p").NodeAffinity(builder.Requirement("gen", corev1.NodeSelectorOpGt, "-1")).NodeAffinity(builder.In("b", "no label!")),
+			want: asked(func(s *shape) { s.Terms = nil }),
+		},
 		"a node by name": {
 			pod: builder.Pod("p"), change: required(corev1.NodeSelectorTerm{MatchFields: named("n1")}),
 			want: asked(func(s *shape) { s.Names = []string{"n1"} }),
@@ -159,6 +163,16 @@ func TestPodToClass(t *testing.T) {
 			want: asked(func(s *shape) {
 				s.Near, s.Apart = []string{"zone shop: app=web"}, []string{"kubernetes.io/hostname shop: app=web"}
 			}),
+		},
+		"affinity terms count only pods that satisfy all": {
+			pod: builder.Pod("p").Near("zone", web).Near(corev1.LabelHostname, map[string]string{"v": "2"}),
+			want: asked(func(s *shape) {
+				s.Near = []string{"zone default: app=web,v=2", "kubernetes.io/hostname default: app=web,v=2"}
+			}),
+		},
+		"anti-affinity terms stand alone": {
+			pod:  builder.Pod("p").Apart("zone", web).Apart("zone", map[string]string{"v": "2"}),
+			want: asked(func(s *shape) { s.Apart = []string{"zone default: app=web", "zone default: v=2"} }),
 		},
 		"affinity to named namespaces": {
 			pod:    builder.Pod("p"),
