@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -140,11 +141,11 @@ func orphans(instances []ec2.Instance, claims []karpv1.NodeClaim, before time.Ti
 	return out
 }
 
-// endBereft deletes claims whose instance is gone. A Node that still reports as ready is believed more than EC2 is.
+// endBereft deletes claims whose instance is gone or going.
 func (c *Collector) endBereft(ctx context.Context, instances []ec2.Instance, claims []karpv1.NodeClaim) error {
 	there := map[string]bool{}
 	for _, i := range instances {
-		there[i.ID] = true
+		there[i.ID] = i.State != "shutting-down"
 	}
 	missing := map[string]*karpv1.NodeClaim{}
 	var ids []string
@@ -165,17 +166,16 @@ func (c *Collector) endBereft(ctx context.Context, instances []ec2.Instance, cla
 	if err != nil && capacity.KindOf(err) != capacity.NotFound {
 		return fmt.Errorf("describing %d instances that are not listed: %w", len(ids), err)
 	}
+	states := map[string]string{}
 	for _, i := range found {
-		if i.State != "terminated" {
-			delete(missing, i.ID)
-		}
+		states[i.ID] = i.State
 	}
 	for id, claim := range missing {
-		nodes, err := nodesOf(ctx, c.Kube, claim)
+		gone, err := c.gone(ctx, claim, states[id])
 		if err != nil {
 			return err
 		}
-		if len(nodes) > 0 && nodeReady(&nodes[0]) {
+		if !gone {
 			continue
 		}
 		if err := c.end(ctx, claim, endGone, fmt.Sprintf("Instance %s is gone", id)); err != nil {
@@ -183,4 +183,17 @@ func (c *Collector) endBereft(ctx context.Context, instances []ec2.Instance, cla
 		}
 	}
 	return nil
+}
+
+// gone judges by what EC2 says of an instance; the state is empty if it has never heard of it, and then a Node that still
+// reports as ready is believed more.
+func (c *Collector) gone(ctx context.Context, claim *karpv1.NodeClaim, state string) (bool, error) {
+	if state != "" {
+		return state == "terminated" || state == "shutting-down", nil
+	}
+	nodes, err := nodesOf(ctx, c.Kube, claim)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodeReady(&n) }), nil
 }

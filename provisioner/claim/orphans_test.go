@@ -77,7 +77,9 @@ func TestCollect(t *testing.T) {
 	}
 	alive := gone("alive", "i-2")
 	r := newRig(t,
-		alive.Obj(), gone("gone", "i-3").Obj(), gone("still-ready", "i-4").Obj(), gone("untagged", "i-5").Obj(),
+		alive.Obj(), gone("gone", "i-3").Obj(), gone("still-ready", "i-4").Obj(), gone("untagged", "i-5").Obj(), gone("ended", "i-6").Obj(),
+		gone("ending", "i-7").Obj(),
+		builder.Node("ended-node").ProviderID("aws:///us-east-1a/i-6").Obj(),
 		builder.Node("orphan-node").ProviderID("aws:///us-east-1a/i-1").Obj(),
 		builder.Node("ready-node").ProviderID("aws:///us-east-1a/i-4").Obj(),
 		builder.Node("dead-node").ProviderID("aws:///us-east-1a/i-3").NotReady().Obj())
@@ -86,7 +88,13 @@ func TestCollect(t *testing.T) {
 	r.cloud.instances["i-1"] = instance("i-1", "nobody", old)
 	r.cloud.instances["i-2"] = instance("i-2", "alive", old)
 	r.cloud.instances["i-5"] = instance("i-5", "untagged", old)
-	listed := inventory(func() []ec2.Instance { return []ec2.Instance{r.cloud.instances["i-1"], r.cloud.instances["i-2"]} })
+	for id, state := range map[string]string{"i-6": "terminated", "i-7": "shutting-down"} {
+		r.cloud.instances[id] = instance(id, "x", old)
+		r.cloud.setState(id, state)
+	}
+	listed := inventory(func() []ec2.Instance {
+		return []ec2.Instance{r.cloud.instances["i-1"], r.cloud.instances["i-2"], r.cloud.instances["i-7"]}
+	})
 	if err := NewCollector(r.options(), listed).Collect(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +114,7 @@ func TestCollect(t *testing.T) {
 			deleted = append(deleted, c.Name)
 		}
 	}
-	if d := cmp.Diff([]string{"gone"}, deleted); d != "" {
+	if d := cmp.Diff([]string{"ended", "ending", "gone"}, deleted); d != "" {
 		t.Errorf("deleted claims (-want +got):\n%s", d)
 	}
 	if !slices.Contains(r.events.reasons, "InstanceGone") {

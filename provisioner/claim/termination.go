@@ -89,14 +89,18 @@ func (r *Reconciler) deadline(ctx context.Context, claim *karpv1.NodeClaim) (*ti
 	return &at, nil
 }
 
-// goneAlready reports whether the instance ended by itself, so that there is nothing to drain. A Node that still reports
-// as ready is believed more than EC2 is.
+// goneAlready reports whether the instance ended by itself, so that there is nothing to drain. Where EC2 has forgotten the
+// instance, a Node that still reports as ready is believed more. While a drain of ready Nodes goes on EC2 is not asked.
 func (r *Reconciler) goneAlready(ctx context.Context, claim *karpv1.NodeClaim, nodes []corev1.Node) (bool, error) {
-	if slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodeReady(&n) }) {
+	ready := slices.ContainsFunc(nodes, func(n corev1.Node) bool { return nodeReady(&n) })
+	if ready && r.conditions(claim).Get(karpv1.ConditionTypeDrained) != nil {
 		return false, nil
 	}
 	i, err := describeOne(ctx, r.Cloud, claim)
-	return err == nil && (i == nil || i.State == "terminated"), err
+	if err != nil || i == nil {
+		return err == nil && !ready, err
+	}
+	return i.State == "terminated", nil
 }
 
 // empty takes the claim's registered Nodes out of service and drains them. It returns how long to wait for more to
