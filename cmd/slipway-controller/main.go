@@ -14,6 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/slipway-sh/slipway/provisioner/claim"
 )
 
 func main() {
@@ -33,7 +35,7 @@ func run(ctx context.Context, args []string) int {
 	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: opts.level()}))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
-	m, err := newManager(ctx, opts)
+	m, err := newManager(ctx, opts, claim.Options{})
 	if err == nil {
 		log.Info("starting", "cluster", opts.ClusterName, "lease", opts.LeaderElectionName)
 		err = m.Start(ctrl.LoggerInto(ctx, log))

@@ -30,8 +30,8 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/nodeclass"
 )
 
-// newManager wires everything the process runs.
-func newManager(ctx context.Context, o options) (manager.Manager, error) {
+// newManager wires everything the process runs. limits are the time limits of claims, zero for Karpenter's.
+func newManager(ctx context.Context, o options, limits claim.Options) (manager.Manager, error) {
 	config, err := kubeConfig(o)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
@@ -58,7 +58,7 @@ func newManager(ctx context.Context, o options) (manager.Manager, error) {
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	if err := addClaims(ctx, m, cloud); err != nil {
+	if err := addClaims(ctx, m, cloud, limits); err != nil {
 		return nil, err
 	}
 	return m, addNodeClasses(m, cloud, caBundle(o, config))
@@ -148,16 +148,14 @@ func address(host string, port int) string {
 }
 
 // addClaims adds what looks after NodeClaims, Nodes and instances without either.
-func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client) error {
+func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options) error {
 	if err := claim.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
 		return err
 	}
 	measured := claim.NewMetrics()
 	metrics.Registry.MustRegister(measured.Collectors()...)
-	opts := claim.Options{
-		Kube: m.GetClient(), Live: m.GetAPIReader(), Cloud: claim.Batch(cloud, clock.RealClock{}),
-		Events: m.GetEventRecorder("karpenter"), Metrics: measured,
-	}
+	opts.Kube, opts.Live, opts.Cloud = m.GetClient(), m.GetAPIReader(), claim.Batch(cloud, clock.RealClock{})
+	opts.Events, opts.Metrics = m.GetEventRecorder("karpenter"), measured
 	if err := claim.New(opts).SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the NodeClaim reconciler: %w", err)
 	}
