@@ -97,11 +97,12 @@ func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[strin
 		pod := podInfo.Pod
 		if profiles.Has(podFwk.ProfileName()) && pod.Spec.NodeName == "" && pod.Spec.SchedulingGroup == nil &&
 			errors.Is(status.AsError(), scheduler.ErrNoNodesAvailable) {
-			if parked, node := core.offer(klog.FromContext(ctx), podFwk, pod); parked {
+			parked, node := core.offer(klog.FromContext(ctx), podFwk, pod)
+			if parked {
 				status = parkedStatus(podInfo, node)
-				if node != "" {
-					nominating = nomination(node)
-				}
+			}
+			if node != "" {
+				nominating = nomination(node)
 			}
 		}
 		next(ctx, podFwk, podInfo, status, nominating, start)

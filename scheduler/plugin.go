@@ -27,8 +27,9 @@ type Sink interface {
 	// is called in the scheduling cycle and must return within microseconds,
 	// without I/O. parked says the pod waits for capacity and its gate stays
 	// closed until it is released; node is the node reserved for it, "" while
-	// that is not known. A pod is offered again when a cycle fails after its
-	// release.
+	// that is not known. A pod that is not parked is retried as the scheduler
+	// retries any pod, and keeps its nomination if there is a node. A pod is
+	// offered again when a cycle fails after its release.
 	Offer(pod *corev1.Pod) (parked bool, node string)
 }
 
@@ -97,10 +98,11 @@ func (p *Plugin) PostFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.P
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	parked, node := p.core.offer(klog.FromContext(ctx), p.handle, pod)
+	result := &fwk.PostFilterResult{NominatingInfo: nomination(node)}
 	if !parked {
-		return nil, fwk.NewStatus(fwk.Unschedulable)
+		return result, fwk.NewStatus(fwk.Unschedulable)
 	}
-	return &fwk.PostFilterResult{NominatingInfo: nomination(node)}, fwk.NewStatus(fwk.Unschedulable, parkedReason(node))
+	return result, fwk.NewStatus(fwk.Unschedulable, parkedReason(node))
 }
 
 // offer closes the gate, asks the sink and, if the pod is parked, activates it:
@@ -127,7 +129,7 @@ func (c Core) ask(pod *corev1.Pod) (parked bool, node string) {
 	if !parked {
 		c.Gate.Forget(pod.UID)
 		c.Metrics.Offered.WithLabelValues("refused").Inc()
-		return false, ""
+		return false, node
 	}
 	c.Metrics.Offered.WithLabelValues("parked").Inc()
 	if node != "" {

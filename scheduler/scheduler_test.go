@@ -366,6 +366,25 @@ func TestNominate(t *testing.T) {
 	}
 }
 
+func TestRefusedPodKeepsItsNomination(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		nodes []runtime.Object
+	}{
+		{name: "filtered", nodes: []runtime.Object{node("small", "1")}},
+		{name: "no nodes"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := startHost(t, &fakeSink{refuse: true, node: "ours"}, tc.nodes...)
+			h.create(podWith("big", "4"))
+			h.eventually("the pod is nominated", func() bool { return h.pod("big").Status.NominatedNodeName == "ours" })
+			if got := h.gate.Closed(); got != 0 {
+				t.Errorf("Closed() = %d, want 0", got)
+			}
+		})
+	}
+}
+
 func TestRefusedPodIsLeftToTheScheduler(t *testing.T) {
 	h := startHost(t, &fakeSink{refuse: true}, node("small", "1"))
 	h.create(podWith("big", "4"))

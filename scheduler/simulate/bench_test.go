@@ -31,6 +31,7 @@ func BenchmarkVerify(b *testing.B) {
 		}{
 			{"plain", func(int) func(string) *corev1.Pod { return plain("web") }},
 			{"zone-spread", func(int) func(string) *corev1.Pod { return spreadBy(zoneKey, "web", 100) }},
+			{"zone-spread-1", func(int) func(string) *corev1.Pod { return spreadBy(zoneKey, "web", 1) }},
 			{"zone-affinity", func(int) func(string) *corev1.Pod { return together(zoneKey, "web", "web") }},
 			{"all-different", func(i int) func(string) *corev1.Pod { return plain(fmt.Sprintf("web-%d", i)) }},
 		} {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
@@ -59,15 +60,32 @@ func newFramework(ctx context.Context, o Options, lister fwk.SharedLister) (fram
 	return f, nil
 }
 
-// inTree reports whether all plugins of the set come with Kubernetes.
-func inTree(set schedulerapi.PluginSet) bool {
+// outOfTree returns the plugins of the sets that do not come with Kubernetes.
+func outOfTree(plugins ...schedulerapi.PluginSet) sets.Set[string] {
 	registry := frameworkplugins.NewInTreeRegistry()
-	for _, p := range set.Enabled {
-		if _, ok := registry[p.Name]; !ok {
-			return false
+	found := sets.New[string]()
+	for _, set := range plugins {
+		for _, p := range set.Enabled {
+			if _, ok := registry[p.Name]; !ok {
+				found.Insert(p.Name)
+			}
 		}
 	}
-	return true
+	return found
+}
+
+// mayChange reports whether placing other pods can lift the rejection. Pods take
+// room, ports and volumes; only topology rules may want them there. Of out-of-tree
+// plugins nothing is known, and they are asked again.
+func (j *Judge) mayChange(status *fwk.Status) bool {
+	switch plugin := status.Plugin(); plugin {
+	case "":
+		return false
+	case names.PodTopologySpread, names.InterPodAffinity:
+		return true
+	default:
+		return j.foreign.Has(plugin)
+	}
 }
 
 // stockFeatures are the features a kubelet of this version declares with its

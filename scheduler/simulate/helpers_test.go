@@ -90,8 +90,8 @@ func (b *bench) verify(t testing.TB, candidates []Candidate) []Rejection {
 	return rejections
 }
 
-// reference does what Verify does without anything clever: for each pod a
-// snapshot built from scratch and a fresh PreFilter.
+// reference does what Verify does without anything clever: for each pod, each
+// time, a snapshot built from scratch and a fresh PreFilter.
 func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod, candidates []Candidate) []Rejection {
 	t.Helper()
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -104,9 +104,21 @@ func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod
 			pods = append(pods, on(pod, c.Node.Name))
 		}
 	}
-	var rejections []Rejection
+	type pending struct {
+		Candidate
+		pod *corev1.Pod
+	}
+	var waiting []pending
 	for _, c := range candidates {
 		for _, pod := range c.Pods {
+			waiting = append(waiting, pending{c, pod})
+		}
+	}
+	for {
+		var rejections []Rejection
+		var again []pending
+		for _, w := range waiting {
+			c, pod := w.Candidate, w.pod
 			snapshot := internalcache.NewSnapshot(pods, all)
 			b.lister.SharedLister = snapshot
 			state := framework.NewCycleState()
@@ -120,12 +132,16 @@ func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod
 			}
 			if !status.IsSuccess() {
 				rejections = append(rejections, Rejection{Pod: pod, Node: c.Node.Name, Plugin: status.Plugin(), Reason: status.Message()})
+				again = append(again, w)
 				continue
 			}
 			pods = append(pods, on(pod, c.Node.Name))
 		}
+		if len(again) == len(waiting) || len(again) == 0 {
+			return rejections
+		}
+		waiting = again
 	}
-	return rejections
 }
 
 func on(pod *corev1.Pod, node string) *corev1.Pod {

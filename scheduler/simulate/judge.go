@@ -65,6 +65,7 @@ type Judge struct {
 	framework framework.Framework
 	cluster   *cluster
 	features  []string
+	foreign   sets.Set[string] // plugins that do not come with Kubernetes
 	// incremental says that a PreFilter result can be carried on from pod to pod:
 	// what all in-tree plugins support, and out-of-tree ones may not.
 	incremental bool
@@ -84,7 +85,9 @@ func New(ctx context.Context, o Options) (*Judge, error) {
 	if j.framework, err = newFramework(ctx, o, j.overlay); err != nil {
 		return nil, err
 	}
-	j.incremental = inTree(o.Live.ListPlugins().PreFilter)
+	plugins := o.Live.ListPlugins()
+	j.foreign = outOfTree(plugins.PreFilter, plugins.Filter)
+	j.incremental = outOfTree(plugins.PreFilter).Len() == 0
 	return j, nil
 }
 
@@ -94,7 +97,9 @@ func (j *Judge) HasSynced() bool { return j.cluster.hasSynced() }
 // Verify places the pods of all candidates one by one, PreFilter and Filter on
 // the one node they are planned for, and returns those the scheduler would not
 // have placed. All hypothetical nodes are there from the start; rejected pods are
-// not. Candidates with the same node name are one node. Verify returns an error,
+// not. A pod that only comes too early, because a topology rule wants others
+// first, is tried again after them, as the scheduler would: a plan has no order of
+// binding. Candidates with the same node name are one node. Verify returns an error,
 // and no verdict, only if a candidate has no node, ctx ends, the cluster is not
 // synced or its snapshot cannot be taken.
 func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection, error) {
@@ -114,21 +119,19 @@ func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection
 		return nil, fmt.Errorf("verifying plan: %w", err)
 	}
 	targets := j.lay(candidates)
-	run := newRun(j)
-	var rejections []Rejection
+	var trials []trial
 	for i, candidate := range candidates {
 		for _, pod := range candidate.Pods {
-			if err := ctx.Err(); err != nil {
-				return nil, fmt.Errorf("verifying plan: %w", err)
-			}
-			if targets[i] == nil {
-				rejections = append(rejections, Rejection{Pod: pod, Node: candidate.Node.Name, Reason: "node is not in the cluster any more"})
-				continue
-			}
-			if status := run.place(ctx, pod, targets[i]); !status.IsSuccess() {
-				rejections = append(rejections, Rejection{Pod: pod, Node: candidate.Node.Name, Plugin: status.Plugin(), Reason: status.Message()})
-			}
+			trials = append(trials, trial{pod: pod, name: candidate.Node.Name, node: targets[i]})
 		}
+	}
+	rejected, err := newRun(j).verify(ctx, trials)
+	if err != nil {
+		return nil, fmt.Errorf("verifying plan: %w", err)
+	}
+	rejections := make([]Rejection, 0, len(rejected))
+	for _, t := range rejected {
+		rejections = append(rejections, Rejection{Pod: t.pod, Node: t.name, Plugin: t.status.Plugin(), Reason: t.status.Message()})
 	}
 	return rejections, nil
 }

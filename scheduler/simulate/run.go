@@ -5,6 +5,7 @@ package simulate
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -19,6 +20,24 @@ type run struct {
 	judge   *Judge
 	placed  []placement
 	classes map[string]*class
+	refused map[refusal]*fwk.Status
+}
+
+// trial is a pod to be placed on a node, and why it was not.
+type trial struct {
+	pod    *corev1.Pod
+	name   string
+	node   *framework.NodeInfo // nil if there is no such node
+	status *fwk.Status
+	// key is the pod's class, "" for one of its own.
+	key string
+}
+
+// refusal is where a class was refused, in the state after so many placements.
+type refusal struct {
+	key    string
+	node   string
+	placed int
 }
 
 // placement is a verified pod on its node.
@@ -37,16 +56,65 @@ type class struct {
 }
 
 func newRun(j *Judge) *run {
-	return &run{judge: j, classes: map[string]*class{}}
+	return &run{judge: j, classes: map[string]*class{}, refused: map[refusal]*fwk.Status{}}
+}
+
+// verify places what can be placed and returns the rest, in order. It goes over
+// the pods that others may yet make room for until none is placed any more.
+func (r *run) verify(ctx context.Context, trials []trial) ([]trial, error) {
+	for i := range trials {
+		if r.judge.incremental {
+			trials[i].key, _ = classKey(trials[i].pod)
+		}
+	}
+	for {
+		before := len(r.placed)
+		open := 0
+		for i := range trials {
+			t := &trials[i]
+			if t.status != nil && !r.judge.mayChange(t.status) {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if t.status = r.try(ctx, t); t.status != nil && r.judge.mayChange(t.status) {
+				open++
+			}
+		}
+		trials = slices.DeleteFunc(trials, func(t trial) bool { return t.status == nil })
+		if open == 0 || len(r.placed) == before {
+			return trials, nil
+		}
+	}
+}
+
+// try places one pod; equal pods refused by the same node are asked only once
+// between two placements. It returns nil for a pod that was placed.
+func (r *run) try(ctx context.Context, t *trial) *fwk.Status {
+	if t.node == nil {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node is not in the cluster any more")
+	}
+	at := refusal{t.key, t.name, len(r.placed)}
+	if status, known := r.refused[at]; known && t.key != "" {
+		return status
+	}
+	status := r.place(ctx, t)
+	if status.IsSuccess() {
+		return nil
+	}
+	r.refused[at] = status
+	return status
 }
 
 // place verifies the pod on the node and, if nothing objects, puts it there.
-func (r *run) place(ctx context.Context, pod *corev1.Pod, node *framework.NodeInfo) *fwk.Status {
-	c := r.class(ctx, pod)
+func (r *run) place(ctx context.Context, t *trial) *fwk.Status {
+	pod, node := t.pod, t.node
+	c := r.class(ctx, t)
 	if !c.status.IsSuccess() {
 		return c.status
 	}
-	if name := node.Node().Name; !c.result.AllNodes() && !c.result.NodeNames.Has(name) {
+	if !c.result.AllNodes() && !c.result.NodeNames.Has(t.name) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node is not among those the pod is restricted to")
 	}
 	if status := r.judge.framework.RunFilterPlugins(ctx, c.state, pod, node); !status.IsSuccess() {
@@ -60,18 +128,14 @@ func (r *run) place(ctx context.Context, pod *corev1.Pod, node *framework.NodeIn
 }
 
 // class returns an up-to-date PreFilter result for the pod.
-func (r *run) class(ctx context.Context, pod *corev1.Pod) *class {
-	if !r.judge.incremental {
-		return r.preFilter(ctx, pod)
+func (r *run) class(ctx context.Context, t *trial) *class {
+	if t.key == "" {
+		return r.preFilter(ctx, t.pod)
 	}
-	key, ok := classKey(pod)
-	if !ok {
-		return r.preFilter(ctx, pod)
-	}
-	c, ok := r.classes[key]
+	c, ok := r.classes[t.key]
 	if !ok || !r.catchUp(ctx, c) {
-		c = r.preFilter(ctx, pod)
-		r.classes[key] = c
+		c = r.preFilter(ctx, t.pod)
+		r.classes[t.key] = c
 	}
 	return c
 }
