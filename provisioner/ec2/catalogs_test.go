@@ -4,6 +4,8 @@
 package ec2
 
 import (
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -166,6 +169,39 @@ func TestCatalogIsBuiltOnceAndRenewed(t *testing.T) {
 	cs.update(func(*market) {})
 	if n := len(*cs.entries.Load()); n != 0 {
 		t.Errorf("%d catalogues nobody asked for are kept, want none", n)
+	}
+}
+
+// Readers, refreshes and reports at the same time; the race detector is the judge, and no reader may see nothing.
+func TestConcurrentUse(t *testing.T) {
+	cs := stocked(t, clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)))
+	shortages := NewShortages(clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)))
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			class := readyClass()
+			class.UID = types.UID(strconv.Itoa(i % 3))
+			for n := range 50 {
+				class.ResourceVersion = strconv.Itoa(n)
+				cat := cs.For(class)
+				if cat == nil || shortages.Available(cat) == nil {
+					t.Error("a reader found no catalogue")
+					return
+				}
+				switch i {
+				case 0:
+					cs.update(func(m *market) { m.onDemand = map[string]float64{"m5.large": float64(n + 1)} })
+				case 1:
+					shortages.Mark(key("m5.large", strconv.Itoa(n)))
+				}
+			}
+		})
+	}
+	all.Wait()
+	class := readyClass()
+	class.UID = "0"
+	if got := cs.For(class).WithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand).First(); cs.For(class).Offerings[got].Price != 50 {
+		t.Errorf("on-demand price = %v, want that of the last refresh, 50", cs.For(class).Offerings[got].Price)
 	}
 }
 

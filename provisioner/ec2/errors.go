@@ -92,6 +92,16 @@ func kindOf(code string, status int) capacity.Kind {
 	return capacity.Unknown
 }
 
+// kindOfAnswer is kindOf, but for the one answer whose code does not tell: EC2 takes up to half a minute to learn of a
+// new instance profile, and until then calls it an invalid parameter. Trying again is all it takes. (That a profile
+// exists is checked when its node class is resolved.)
+func kindOfAnswer(code, message string, status int) capacity.Kind {
+	if code == "InvalidParameterValue" && strings.Contains(message, "Invalid IAM Instance Profile") {
+		return capacity.Unavailable
+	}
+	return kindOf(code, status)
+}
+
 // wrap gives an SDK error its kind. doing says what was attempted, as a gerund. An error without an answer (connection
 // refused or cut, deadline) is Unavailable: the request may or may not have been carried out.
 func wrap(err error, doing string, args ...any) error {
@@ -109,7 +119,7 @@ func wrap(err error, doing string, args ...any) error {
 	switch {
 	case errors.As(err, &api):
 		e.Code = api.ErrorCode()
-		e.Kind = kindOf(e.Code, status)
+		e.Kind = kindOfAnswer(e.Code, api.ErrorMessage(), status)
 	case status >= http.StatusInternalServerError || unanswered(err):
 		e.Kind = capacity.Unavailable
 	}

@@ -77,6 +77,16 @@ func TestWrapKinds(t *testing.T) {
 	}
 }
 
+func TestNewInstanceProfileIsTriedAgain(t *testing.T) {
+	const message = "Value (demo_1) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+	if got := kindOfAnswer("InvalidParameterValue", message, 400); got != capacity.Unavailable {
+		t.Errorf("kind = %q, want Unavailable: EC2 does not know the profile yet", got)
+	}
+	if got := kindOfAnswer("InvalidParameterValue", "anything else", 400); got != capacity.Invalid {
+		t.Errorf("kind = %q, want Invalid", got)
+	}
+}
+
 func TestWrapKeepsWhatTheAnswerSays(t *testing.T) {
 	err := wrap(answered("RequestLimitExceeded", 503, http.Header{"Retry-After": {"7"}}), "describing subnets")
 	var e *capacity.Error

@@ -130,8 +130,8 @@ func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 }
 
 func newFleetError(req FleetRequest, e ec2types.CreateFleetError, zones map[string]string) *capacity.Error {
-	code := aws.ToString(e.ErrorCode)
-	out := &capacity.Error{Kind: kindOf(code, 0), Code: code, Err: errors.New(code + ": " + aws.ToString(e.ErrorMessage))}
+	code, message := aws.ToString(e.ErrorCode), aws.ToString(e.ErrorMessage)
+	out := &capacity.Error{Kind: kindOfAnswer(code, message, 0), Code: code, Err: errors.New(code + ": " + message)}
 	if o := overridesOf(e.LaunchTemplateAndOverrides); o.InstanceType != "" {
 		out.Offerings = []capacity.OfferingKey{{
 			InstanceType: string(o.InstanceType),

@@ -24,10 +24,11 @@ import (
 // class's role, making it if need be. A profile made earlier for the same class
 // and role, by Slipway or Karpenter, is used again, and whatever part of a
 // profile an earlier call left out is added, so a call can be repeated at any point.
-// For a class that names its own instance profile it returns that name without a call.
+// A class that names its own instance profile gets that, if it exists. Errors are
+// of kind NotFound if the role or that profile does not exist.
 func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeClass) (string, error) {
 	if class.Spec.InstanceProfile != nil {
-		return *class.Spec.InstanceProfile, nil
+		return *class.Spec.InstanceProfile, c.checkProfile(ctx, *class.Spec.InstanceProfile)
 	}
 	if class.Spec.Role == "" {
 		return "", invalid("spec: one of role and instanceProfile must be set")
@@ -58,6 +59,18 @@ func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeCla
 	return name, c.addRole(ctx, name, role)
 }
 
+// checkProfile reports that a profile does not exist. Where IAM cannot be asked, it is taken to exist.
+func (c *Client) checkProfile(ctx context.Context, name string) error {
+	if c.opts.IsolatedVPC {
+		return nil
+	}
+	_, err := c.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: aws.String(name)})
+	if err = wrap(err, "reading instance profile %q", name); capacity.KindOf(err) == capacity.Unauthorized {
+		return nil
+	}
+	return err
+}
+
 func (c *Client) addRole(ctx context.Context, name, role string) error {
 	_, err := c.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{
 		InstanceProfileName: aws.String(name), RoleName: aws.String(role),
@@ -69,8 +82,12 @@ func (c *Client) addRole(ctx context.Context, name, role string) error {
 	return err
 }
 
-// DeleteInstanceProfiles deletes every instance profile made for the class. Profiles that are gone already are no error.
+// DeleteInstanceProfiles deletes every instance profile made for the class. Profiles that are gone already are no
+// error. In an isolated network, where IAM cannot be reached and so none was made, it does nothing.
 func (c *Client) DeleteInstanceProfiles(ctx context.Context, class *v1.EC2NodeClass) error {
+	if c.opts.IsolatedVPC {
+		return nil
+	}
 	profiles, err := c.profilesOf(ctx, class)
 	if err != nil {
 		return err

@@ -180,10 +180,13 @@ func TestInstanceProfile(t *testing.T) {
 	if _, err := c.EnsureInstanceProfile(t.Context(), class); capacity.KindOf(err) != capacity.NotFound {
 		t.Errorf("a role that does not exist: err = %v, want kind NotFound", err)
 	}
-	class.Spec.Role, class.Spec.InstanceProfile = "", new(string)
-	*class.Spec.InstanceProfile = "mine"
-	if got, err := c.EnsureInstanceProfile(t.Context(), class); err != nil || got != "mine" {
+	class.Spec.Role, class.Spec.InstanceProfile = "", &name
+	if got, err := c.EnsureInstanceProfile(t.Context(), class); err != nil || got != name {
 		t.Errorf("own profile: %q, err %v; want it as it is", got, err)
+	}
+	class.Spec.InstanceProfile = new("missing")
+	if _, err := c.EnsureInstanceProfile(t.Context(), class); capacity.KindOf(err) != capacity.NotFound {
+		t.Errorf("own profile that does not exist: err = %v, want kind NotFound", err)
 	}
 	for range 2 {
 		if err := c.DeleteInstanceProfiles(t.Context(), class); err != nil {

@@ -133,6 +133,8 @@ func TestClassConditions(t *testing.T) {
 			"AMIsReady", metav1.ConditionFalse, "UnsupportedAlias", "spec.amiSelectorTerms: no", false},
 		{"no such role", nil, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
 			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no role "role"`, false},
+		{"no such profile", func(c *v1.EC2NodeClass) { c.Spec.Role, c.Spec.InstanceProfile = "", new("mine") }, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
+			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no instance profile "mine"`, false},
 		{"not allowed", nil, func(c *cloud) { c.subnetErr = kind(capacity.Unauthorized, "UnauthorizedOperation") },
 			"SubnetsReady", metav1.ConditionUnknown, "ResolutionFailed", "UnauthorizedOperation (Unauthorized)", true},
 		{"AWS is down", nil, func(c *cloud) { c.imageErr = kind(capacity.Unavailable, "") },

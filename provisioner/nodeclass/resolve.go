@@ -187,7 +187,11 @@ func (r *ClassReconciler) findProfile(ctx context.Context, class *v1.EC2NodeClas
 	name, err := r.Profiles.EnsureInstanceProfile(ctx, class)
 	switch capacity.KindOf(err) {
 	case capacity.NotFound:
-		return found{verdict: &verdict{reasonProfileNotFound, fmt.Sprintf("spec.role: there is no role %q", class.Spec.Role)}}, nil
+		message := fmt.Sprintf("spec.role: there is no role %q", class.Spec.Role)
+		if class.Spec.InstanceProfile != nil {
+			message = fmt.Sprintf("spec.instanceProfile: there is no instance profile %q", *class.Spec.InstanceProfile)
+		}
+		return found{verdict: &verdict{reasonProfileNotFound, message}}, nil
 	case capacity.Invalid:
 		return found{verdict: &verdict{reasonProfileNotFound, describeInvalid("spec.role", err)}}, nil
 	}
