@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ type recordingKubelet struct {
 	mu     sync.Mutex
 	joined []Machine
 	left   []string
+	leaves chan string // if not nil, tells of each
 	refuse int
 }
 
@@ -48,6 +50,9 @@ func (k *recordingKubelet) Leave(_ context.Context, node string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left = append(k.left, node)
+	if k.leaves != nil {
+		k.leaves <- node
+	}
 }
 
 // await returns the next event of a type.
@@ -139,7 +144,7 @@ func TestBadUserDataDoesNotJoin(t *testing.T) {
 			test.opts.InstantBoot = true
 			b := start(t, test.opts)
 			b.profile(t)
-			b.template(t, "nodes", test.userData)
+			b.template(t, test.userData)
 			if test.change != nil {
 				test.change(b)
 			}
@@ -216,7 +221,7 @@ func TestJoinIsRetried(t *testing.T) {
 // stepUntilWaited steps once as many timers wait as must.
 func stepUntilWaited(clock *clocktesting.FakeClock, d time.Duration, waiters int) {
 	for clock.Waiters() < waiters {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	clock.Step(d)
 }
@@ -226,8 +231,8 @@ func TestLife(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
 	b := start(t, Options{Clock: clock})
 	b.profile(t)
-	b.template(t, "nodes", nodeConfig)
-	kubelet := &recordingKubelet{}
+	b.template(t, nodeConfig)
+	kubelet := &recordingKubelet{leaves: make(chan string, 1)}
 	b.SetKubelet(kubelet)
 	events := b.Subscribe(t.Context())
 	out := must[*ec2.CreateFleetOutput](t)(b.ec2.CreateFleet(t.Context(), fleet(1, onDemandType, "m5.large")))
@@ -268,19 +273,16 @@ func TestLife(t *testing.T) {
 	if got := b.world.subnets["subnet-0c0ffee0000000001"].free; got != 8187 {
 		t.Errorf("%d free addresses, want all back", got)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		kubelet.mu.Lock()
-		left := slices.Clone(kubelet.left)
-		kubelet.mu.Unlock()
-		if slices.Equal(left, []string{"ip-10-0-0-4.ec2.internal"}) {
-			break
+	select {
+	case left := <-kubelet.leaves:
+		if left != "ip-10-0-0-4.ec2.internal" {
+			t.Errorf("node %q left", left)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("left: %v", left)
-		}
+	case <-time.After(30 * time.Second):
+		t.Error("the node does not leave")
 	}
 	clock.Step(time.Hour)
-	for deadline := time.Now().Add(30 * time.Second); state() != "InvalidInstanceID.NotFound"; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); state() != "InvalidInstanceID.NotFound"; {
 		if time.Now().After(deadline) {
 			t.Fatal("a terminated instance stays visible for good")
 		}
@@ -292,7 +294,7 @@ func TestTerminatedWhileBooting(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
 	b := start(t, Options{Clock: clock})
 	b.profile(t)
-	b.template(t, "nodes", nodeConfig)
+	b.template(t, nodeConfig)
 	kubelet := &recordingKubelet{}
 	b.SetKubelet(kubelet)
 	events := b.Subscribe(t.Context())

@@ -26,8 +26,11 @@
 // AWS_ENDPOINT_URL=emu.URL(), a region and any credentials.
 //
 // What it never does: check signatures or permissions, keep anything on disk,
-// talk to anyone but its clients and its Kubelet. Actions and parameters that
-// are not emulated are refused with AWS's own errors, never ignored. One VPC,
+// talk to anyone but its clients and its Kubelet. Unknown actions, parameters and
+// filters, and members that would change what is modelled but don't here, are
+// refused with AWS's own errors; members without effect on the model (monitoring,
+// metadata options) are kept and answered. Time is Options.Clock's, but for the
+// few milliseconds that long answers are held back (see settleTime). One VPC,
 // IPv4 only, one version a launch template; no reservations, placement groups,
 // interruption or queues yet. Import level 6 (test).
 package ec2emu

@@ -84,11 +84,9 @@ func (e *Emulator) runData(in *ec2.RunInstancesInput) (*ec2types.ResponseLaunchT
 		copied := *t.data
 		data = &copied
 	}
-	own, err := convert[ec2types.ResponseLaunchTemplateData](struct {
-		BlockDeviceMappings []ec2types.BlockDeviceMapping
-		NetworkInterfaces   []ec2types.InstanceNetworkInterfaceSpecification
-		SecurityGroupIds    []string
-	}{in.BlockDeviceMappings, in.NetworkInterfaces, in.SecurityGroupIds})
+	own, err := convert[ec2types.ResponseLaunchTemplateData](map[string]any{
+		"BlockDeviceMappings": in.BlockDeviceMappings, "NetworkInterfaces": in.NetworkInterfaces, "SecurityGroupIds": in.SecurityGroupIds,
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -91,7 +91,10 @@ func Start(ctx context.Context, opts Options) (*Emulator, error) {
 			e.log.Error(err, "Emulator stopped serving")
 		}
 	})
-	context.AfterFunc(e.ctx, func() { _ = e.server.Close() })
+	e.tasks.Go(func() {
+		<-e.ctx.Done()
+		_ = e.server.Close()
+	})
 	return e, nil
 }
 

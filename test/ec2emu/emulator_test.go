@@ -45,8 +45,7 @@ func start(t *testing.T, o Options) *bed {
 
 // code returns AWS's code of an error, "" for none.
 func code(err error) string {
-	var api smithy.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return api.ErrorCode()
 	}
 	if err != nil {
@@ -127,11 +126,11 @@ func (b *bed) profile(t *testing.T) {
 	}
 }
 
-// template makes the launch template name of AL2023 machines with user data.
-func (b *bed) template(t *testing.T, name, userData string) {
+// template makes the launch template "nodes" of AL2023 machines with user data.
+func (b *bed) template(t *testing.T, userData string) {
 	t.Helper()
 	_, err := b.ec2.CreateLaunchTemplate(t.Context(), &ec2.CreateLaunchTemplateInput{
-		LaunchTemplateName: aws.String(name),
+		LaunchTemplateName: aws.String("nodes"),
 		LaunchTemplateData: &ec2types.RequestLaunchTemplateData{
 			ImageId:            aws.String(b.image(t, "x86_64")),
 			UserData:           aws.String(base64.StdEncoding.EncodeToString([]byte(userData))),
@@ -290,7 +289,7 @@ func TestTokenBuckets(t *testing.T) {
 func TestHookCutsAfterTheEffect(t *testing.T) {
 	b := start(t, Options{InstantBoot: true})
 	b.profile(t)
-	b.template(t, "nodes", nodeConfig)
+	b.template(t, nodeConfig)
 	b.SetHook(func(r Request) HookAction {
 		if r.Action == "CreateFleet" && len(r.Instances) == 1 {
 			return Cut

@@ -25,7 +25,7 @@ func fleetBed(t *testing.T, o Options) *bed {
 	o.InstantBoot = true
 	b := start(t, o)
 	b.profile(t)
-	b.template(t, "nodes", nodeConfig)
+	b.template(t, nodeConfig)
 	return b
 }
 
@@ -389,7 +389,7 @@ func TestDeterminism(t *testing.T) {
 		clock := clocktesting.NewFakeClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
 		b := start(t, Options{Seed: seed, Clock: clock})
 		b.profile(t)
-		b.template(t, "nodes", nodeConfig)
+		b.template(t, nodeConfig)
 		var log []any
 		for range 5 {
 			in := fleet(2, spotType, "m5.large", "c5.large@b", "r5.large@c", "m6i.large", "c6i.large@b")

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -166,8 +167,7 @@ func asAPIError(err error) *apiError {
 	if err == nil {
 		return nil
 	}
-	var api *apiError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*apiError](err); ok {
 		return api
 	}
 	return &apiError{code: "InternalError", message: err.Error(), status: http.StatusInternalServerError}
@@ -199,9 +199,7 @@ func (e *Emulator) identify(r *http.Request, body []byte, at time.Time) (*call, 
 	}
 	c.form = r.URL.Query()
 	if form, err := url.ParseQuery(string(bytes.TrimSpace(body))); err == nil {
-		for key, values := range form {
-			c.form[key] = values
-		}
+		maps.Copy(c.form, form)
 	}
 	c.action = c.form.Get("Action")
 	if c.service == "iam" || c.service == "sts" {

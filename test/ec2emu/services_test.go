@@ -57,8 +57,7 @@ func TestSSM(t *testing.T) {
 		})
 	}
 	_, err := value("/nothing")
-	var notFound *ssmtypes.ParameterNotFound
-	if !errors.As(err, &notFound) {
+	if _, ok := errors.AsType[*ssmtypes.ParameterNotFound](err); !ok {
 		t.Errorf("got %v, want the SDK's own ParameterNotFound", err)
 	}
 	out := must[*ssm.GetParametersOutput](t)(b.ssm.GetParameters(t.Context(), &ssm.GetParametersInput{Names: []string{"/team/ami", "/nothing"}}))
@@ -87,8 +86,7 @@ func TestEKS(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	_, err := client.DescribeCluster(t.Context(), &eks.DescribeClusterInput{Name: aws.String("none")})
-	var notFound *ekstypes.ResourceNotFoundException
-	if !errors.As(err, &notFound) {
+	if _, ok := errors.AsType[*ekstypes.ResourceNotFoundException](err); !ok {
 		t.Errorf("got %v, want the SDK's own ResourceNotFoundException", err)
 	}
 	_, err = client.ListClusters(t.Context(), &eks.ListClustersInput{})
@@ -154,8 +152,8 @@ func TestIAM(t *testing.T) {
 	if len(p.Roles) != 1 || *p.Roles[0].RoleName != *role || len(p.Tags) != 1 || *p.Tags[0].Value != "w" {
 		t.Errorf("profile %+v", p)
 	}
-	var missing *iamtypes.NoSuchEntityException
-	if _, err := b.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: aws.String("x")}); !errors.As(err, &missing) {
+	_, err := b.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: aws.String("x")})
+	if _, ok := errors.AsType[*iamtypes.NoSuchEntityException](err); !ok {
 		t.Errorf("got %v, want the SDK's own NoSuchEntityException", err)
 	}
 }

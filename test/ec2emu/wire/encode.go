@@ -93,13 +93,13 @@ func encodeValue(d Dialect, b *bytes.Buffer, item string, v reflect.Value) error
 	case reflect.Pointer:
 		return encodeValue(d, b, item, v.Elem())
 	case reflect.Struct:
-		if t, ok := v.Interface().(time.Time); ok {
+		if t, ok := reflect.TypeAssert[time.Time](v); ok {
 			b.WriteString(t.UTC().Format(timeFormat))
 			return nil
 		}
 		return encodeStruct(d, b, v)
 	case reflect.Slice:
-		if raw, ok := v.Interface().([]byte); ok {
+		if raw, ok := reflect.TypeAssert[[]byte](v); ok {
 			b.WriteString(base64.StdEncoding.EncodeToString(raw))
 			return nil
 		}
