@@ -241,3 +241,20 @@ func TestProfileName(t *testing.T) {
 		t.Errorf("roleName = %q, want role", got)
 	}
 }
+
+func TestPricingRegion(t *testing.T) {
+	for region, want := range map[string]string{
+		"us-west-2": "us-east-1", "sa-east-1": "us-east-1", "eu-west-3": "eu-central-1", "ap-northeast-1": "ap-south-1", "cn-north-1": "cn-northwest-1",
+	} {
+		if got := pricingRegion(region); got != want {
+			t.Errorf("pricingRegion(%q) = %q, want %q", region, got, want)
+		}
+	}
+}
+
+func TestProviderID(t *testing.T) {
+	i := Instance{ID: "i-1", Zone: "us-east-1a"}
+	if got, want := i.ProviderID(), "aws:///us-east-1a/i-1"; got != want {
+		t.Errorf("ProviderID = %q, want %q", got, want)
+	}
+}

@@ -4,13 +4,16 @@
 package ec2_test
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -293,5 +296,31 @@ func BenchmarkCatalog(b *testing.B) {
 		if cs.For(class) == nil {
 			b.Fatal("no catalogue")
 		}
+	}
+}
+
+// Run fills the catalogues in spite of a failure at first, and ends with its context.
+func TestRun(t *testing.T) {
+	emu, c := start(t)
+	emu.Inject(ec2emu.Fault{Action: "DescribeInstanceTypeOfferings", Code: "UnauthorizedOperation", Count: 1})
+	cs, err := ec2.NewCatalogs(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- cs.Run(ctx) }()
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		return cs.Complete(), nil
+	}); err != nil {
+		t.Fatalf("waiting for types, zones and prices: %v", err)
+	}
+	if n := count(emu, "DescribeInstanceTypeOfferings"); n < 2 {
+		t.Errorf("%d requests for offerings, want the one that failed and another", n)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v, want no error at the end of its context", err)
 	}
 }

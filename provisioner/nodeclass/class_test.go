@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -135,6 +136,8 @@ func TestClassConditions(t *testing.T) {
 			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no role "role"`, false},
 		{"no such profile", func(c *v1.EC2NodeClass) { c.Spec.Role, c.Spec.InstanceProfile = "", new("mine") }, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
 			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no instance profile "mine"`, false},
+		{"a role IAM refuses", nil, func(c *cloud) { c.profileErr = kind(capacity.Invalid, "ValidationError") },
+			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", "spec.role: asking AWS failed with ValidationError", false},
 		{"not allowed", nil, func(c *cloud) { c.subnetErr = kind(capacity.Unauthorized, "UnauthorizedOperation") },
 			"SubnetsReady", metav1.ConditionUnknown, "ResolutionFailed", "UnauthorizedOperation (Unauthorized)", true},
 		{"AWS is down", nil, func(c *cloud) { c.imageErr = kind(capacity.Unavailable, "") },
@@ -284,5 +287,28 @@ func TestList(t *testing.T) {
 	}
 	if got := list([]string{"g", "f", "e", "d", "c", "b", "a"}); got != "a, b, c, d, e and 2 more" {
 		t.Errorf("list = %q, want five names and a count", got)
+	}
+}
+
+// A write that comes too late is no failure: the reconcile is repeated with the newer object, and asks EC2 again.
+func TestConflict(t *testing.T) {
+	b := newClassBench(t, class(nil))
+	b.writes.conflicts = 1
+	if _, result, err := b.run(t); err != nil || result.RequeueAfter != retryFirst {
+		t.Errorf("result %+v, err %v; want another try after %s", result, err, retryFirst)
+	}
+	if got, _, err := b.run(t); err != nil || len(got.Status.Subnets) == 0 {
+		t.Errorf("again: status %+v, err %v; want it written", got.Status, err)
+	}
+}
+
+func TestClassOfClaim(t *testing.T) {
+	want := []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "default"}}}
+	if diff := cmp.Diff(want, classOfClaim(t.Context(), claim("c", "p", nil))); diff != "" {
+		t.Errorf("class of a claim (-want +got):\n%s", diff)
+	}
+	foreign := claim("c", "p", func(c *karpv1.NodeClaim) { c.Spec.NodeClassRef.Group = "other" })
+	if got := classOfClaim(t.Context(), foreign); got != nil {
+		t.Errorf("class of another provider's claim = %v, want none", got)
 	}
 }

@@ -5,6 +5,7 @@ package nodeclass
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -110,8 +112,8 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// writes counts what a reconciler wrote of its own object.
-type writes struct{ metadata, status int }
+// writes counts what a reconciler wrote of its own object. Of its status writes, the first conflicts are refused.
+type writes struct{ metadata, status, conflicts int }
 
 func kube(t *testing.T, w *writes, objects ...client.Object) client.Client {
 	t.Helper()
@@ -125,6 +127,10 @@ func kube(t *testing.T, w *writes, objects ...client.Object) client.Client {
 				return c.Patch(ctx, o, p, opts...)
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if w.conflicts > 0 {
+					w.conflicts--
+					return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("too late"))
+				}
 				w.status++
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},

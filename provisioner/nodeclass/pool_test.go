@@ -4,8 +4,10 @@
 package nodeclass
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
@@ -14,8 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
@@ -175,4 +179,32 @@ func TestPoolsOfClass(t *testing.T) {
 	if diff := cmp.Diff(want, r.poolsOfClass(t.Context(), class(nil))); diff != "" {
 		t.Errorf("pools (-want +got):\n%s", diff)
 	}
+}
+
+// A burst of claims of one pool is one count, a moment later.
+func TestClaimsAreCountedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		h := countLater()
+		for i := range 100 {
+			c := claim("c"+strconv.Itoa(i), "p", nil)
+			h.Create(t.Context(), event.CreateEvent{Object: c}, q)
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: c, ObjectNew: c}, q)
+			h.Delete(t.Context(), event.DeleteEvent{Object: c}, q)
+		}
+		h.Create(t.Context(), event.CreateEvent{Object: claim("none", "", nil)}, q)
+		synctest.Wait()
+		if n := q.Len(); n != 0 {
+			t.Errorf("%d requests at once, want none yet", n)
+		}
+		time.Sleep(countAfter)
+		synctest.Wait()
+		if n := q.Len(); n != 1 {
+			t.Fatalf("%d requests after %s, want one for the pool", n, countAfter)
+		}
+		if got, _ := q.Get(); got.Name != "p" {
+			t.Errorf("request for %q, want p", got.Name)
+		}
+	})
 }
