@@ -36,8 +36,8 @@ type cloud struct {
 	described int
 	// script answers the n-th call (from 0) if it returns true. launch carries the request out.
 	script func(n int, req ec2.FleetRequest, launch func(count int32) ec2.FleetResult) (ec2.FleetResult, error, bool)
-	// hide makes the first Describe calls not know fresh instances.
-	hide int
+	// hide makes the first Describe calls not know fresh instances; late makes as many DescribeByTag calls find nothing.
+	hide, late int
 }
 
 type call struct {
@@ -103,6 +103,10 @@ func (c *cloud) Describe(_ context.Context, ids []string) ([]ec2.Instance, error
 func (c *cloud) DescribeByTag(_ context.Context, key string, values []string) ([]ec2.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.late > 0 {
+		c.late--
+		return nil, nil
+	}
 	return c.where(func(i ec2.Instance) bool { return slices.Contains(values, i.Tags[key]) }), nil
 }
 

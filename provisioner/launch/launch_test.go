@@ -380,9 +380,40 @@ func TestRestart(t *testing.T) {
 		first func(n int, req ec2.FleetRequest, launch launcher) (ec2.FleetResult, error, bool)
 		// between changes the world while no process runs.
 		between func(t *testing.T, r *rig)
+		// wantCalls are the second process's calls; nil if it does not matter.
+		wantCalls []string
 	}{
 		{name: "before the call", claims: 1, die: func(step string, _ int) bool { return step == "sent" }},
-		{name: "after EC2 acted, before its answer", claims: 1, die: func(step string, _ int) bool { return step == "acted" }},
+		{
+			name: "after EC2 acted, before its answer: found by its tag, nothing is asked for", claims: 1,
+			die: func(step string, _ int) bool { return step == "acted" }, wantCalls: []string{},
+		},
+		{
+			name: "EC2 acts later than the second process looks: the repeated call brings the same instance", claims: 1,
+			die:     func(step string, _ int) bool { return step == "acted" },
+			between: func(_ *testing.T, r *rig) { r.cloud.late = 1 }, wantCalls: []string{"uid-claim-0×1"},
+		},
+		{
+			name: "the same, and prices have changed: a conflict is settled by looking again", claims: 1,
+			die: func(step string, _ int) bool { return step == "acted" },
+			between: func(_ *testing.T, r *rig) {
+				r.cloud.late = 1
+				r.out.Mark(key("m6g.large", "a", "spot"))
+			},
+			wantCalls: []string{"uid-claim-0×1"},
+		},
+		{
+			name: "group: part of it written, the rest not asked for yet", claims: 3, die: func(step string, n int) bool { return step == "sent" && n == 1 },
+			first: func(n int, _ ec2.FleetRequest, launch launcher) (ec2.FleetResult, error, bool) {
+				if n > 0 {
+					return ec2.FleetResult{}, nil, false
+				}
+				result := launch(1)
+				result.Errors = []*capacity.Error{failure(capacity.NoCapacity, "InsufficientInstanceCapacity", key("m6g.large", "a", "spot"))}
+				return result, nil, true
+			},
+			wantCalls: []string{"group×3", "group-2×2"},
+		},
 		{name: "after the answer, before anything is written", claims: 1, die: func(step string, n int) bool { return step == "patch" && n == 0 }},
 		{name: "between metadata and status", claims: 1, die: func(step string, n int) bool { return step == "patch" && n == 1 }},
 		{name: "group: before the call", claims: 3, die: func(step string, _ int) bool { return step == "sent" }},
@@ -486,6 +517,7 @@ func TestRestart(t *testing.T) {
 				if tc.between != nil {
 					tc.between(t, second)
 				}
+				ec2side.sent = nil
 				var names []string
 				for _, c := range made {
 					names = append(names, c.Name)
@@ -496,6 +528,9 @@ func TestRestart(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 
+				if got := append([]string{}, tokens(ec2side.sent)...); tc.wantCalls != nil && !cmp.Equal(tc.wantCalls, got) {
+					t.Errorf("calls of the second process (-want +got):\n%s", cmp.Diff(tc.wantCalls, got))
+				}
 				seen := map[string]string{}
 				var list karpv1.NodeClaimList
 				if err := base.List(t.Context(), &list); err != nil {
