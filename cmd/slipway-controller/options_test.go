@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-sh/slipway/test/builder"
 )
 
 func TestParse(t *testing.T) {
@@ -72,5 +76,28 @@ func TestAddress(t *testing.T) {
 		if got := address(tc.host, tc.port); got != tc.want {
 			t.Errorf("address(%q, %d) is %q, want %q", tc.host, tc.port, got, tc.want)
 		}
+	}
+}
+
+func TestStripPodKeepsWhatADrainReads(t *testing.T) {
+	p := builder.Pod("web").On("node").CPU("1").Tolerate(corev1.Toleration{Key: "x"}).Annotation("karpenter.sh/do-not-disrupt", "true").
+		OwnedBy(metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "ds", "uid").Obj()
+	out, err := stripPod(p.DeepCopy())
+	got, ok := out.(*corev1.Pod)
+	if err != nil || !ok {
+		t.Fatalf("got %T, error %v", out, err)
+	}
+	if len(got.Spec.Containers) != 0 {
+		t.Error("containers are kept")
+	}
+	p.Spec.Containers, p.Labels, p.Status.Conditions = nil, nil, nil
+	want := p.DeepCopy()
+	want.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Tolerations: p.Spec.Tolerations, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds}
+	want.Status = corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("pod (-want +got):\n%s", d)
+	}
+	if other, err := stripPod("tombstone"); err != nil || other != "tombstone" {
+		t.Errorf("other objects become %v, error %v", other, err)
 	}
 }
