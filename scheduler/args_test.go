@@ -25,8 +25,10 @@ func TestDecodeArgs(t *testing.T) {
 	}{
 		{name: "empty", want: defaults},
 		{name: "empty object", raw: "{}", want: defaults},
-		{name: "all set", raw: `{"apiVersion":"slipway.sh/v1alpha1","kind":"SlipwayArgs","batchDebounce":"0s","batchMax":"1s","gateDeadline":"1m"}`,
-			want: durations{0, time.Second, time.Minute}},
+		{
+			name: "all set", raw: `{"apiVersion":"slipway.sh/v1alpha1","kind":"SlipwayArgs","batchDebounce":"0s","batchMax":"1s","gateDeadline":"1m"}`,
+			want: durations{0, time.Second, time.Minute},
+		},
 		{name: "yaml", raw: "batchMax: 250ms\n", want: durations{DefaultBatchDebounce, 250 * time.Millisecond, DefaultGateDeadline}},
 		{name: "unknown field", raw: `{"batchmaximum":"1s"}`, wantErr: "batchmaximum"},
 		{name: "repeated field", raw: "batchMax: 1s\nbatchMax: 2s\n", wantErr: "batchMax"},
@@ -76,10 +78,14 @@ func TestArgsOf(t *testing.T) {
 	}{
 		{name: "no plugins"},
 		{name: "not enabled", profile: schedulerapi.KubeSchedulerProfile{Plugins: &schedulerapi.Plugins{}, PluginConfig: config}},
-		{name: "multi point", profile: schedulerapi.KubeSchedulerProfile{Plugins: &schedulerapi.Plugins{MultiPoint: ours}, PluginConfig: config},
-			wantEnabled: true, wantMax: 7 * time.Second},
-		{name: "post filter without args", profile: schedulerapi.KubeSchedulerProfile{Plugins: &schedulerapi.Plugins{PostFilter: ours}},
-			wantEnabled: true, wantMax: DefaultBatchMax},
+		{
+			name: "multi point", profile: schedulerapi.KubeSchedulerProfile{Plugins: &schedulerapi.Plugins{MultiPoint: ours}, PluginConfig: config},
+			wantEnabled: true, wantMax: 7 * time.Second,
+		},
+		{
+			name: "post filter without args", profile: schedulerapi.KubeSchedulerProfile{Plugins: &schedulerapi.Plugins{PostFilter: ours}},
+			wantEnabled: true, wantMax: DefaultBatchMax,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args, enabled, err := ArgsOf(tc.profile)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -33,6 +34,8 @@ const (
 // Gate keeps pods that wait for capacity out of the scheduling queue's way. It
 // is made once a process, shared by all profiles, and safe for concurrent use.
 type Gate struct {
+	clock clock.WithTickerAndDelayedExecution
+
 	mu        sync.Mutex
 	deadline  time.Duration
 	pods      map[types.UID]*gatedPod
@@ -56,8 +59,8 @@ type gatedPod struct {
 // NewGate returns an open gate. deadline is how long a pod may stay parked
 // before it gets one more scheduling cycle, unless the plugin's arguments say
 // otherwise; it must be positive.
-func NewGate(deadline time.Duration) *Gate {
-	return &Gate{deadline: deadline, pods: map[types.UID]*gatedPod{}}
+func NewGate(c clock.WithTickerAndDelayedExecution, deadline time.Duration) *Gate {
+	return &Gate{clock: c, deadline: deadline, pods: map[types.UID]*gatedPod{}}
 }
 
 // Run enforces the deadline until ctx ends. Call it once the profiles are built.
@@ -65,13 +68,13 @@ func (g *Gate) Run(ctx context.Context) {
 	g.mu.Lock()
 	deadline := g.deadline
 	g.mu.Unlock()
-	ticker := time.NewTicker(deadline / sweepsPerDeadline)
+	ticker := g.clock.NewTicker(deadline / sweepsPerDeadline)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-ticker.C():
 			if n := g.sweep(); n > 0 {
 				klog.FromContext(ctx).Info("Released pods that waited longer than the gate deadline", "pods", n, "deadline", deadline)
 			}
@@ -148,7 +151,7 @@ const (
 func (g *Gate) enter(pod *corev1.Pod) entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
+	now := g.clock.Now()
 	p, ok := g.pods[pod.UID]
 	if !ok {
 		g.pods[pod.UID] = &gatedPod{pod: pod, closed: true, since: now}
@@ -165,7 +168,7 @@ func (g *Gate) enter(pod *corev1.Pod) entry {
 		return entryNew
 	}
 	uid := pod.UID
-	time.AfterFunc(retryDelay, func() { g.open([]types.UID{uid}, false) })
+	g.clock.AfterFunc(retryDelay, func() { g.open([]types.UID{uid}, false) })
 	return entryRetry
 }
 
@@ -184,7 +187,7 @@ func (g *Gate) releaseWhenCurrent(current func(string) bool, node string, uids [
 		g.open(uids, true)
 		return
 	}
-	time.AfterFunc(nodePoll, func() { g.releaseWhenCurrent(current, node, uids, polls-1) })
+	g.clock.AfterFunc(nodePoll, func() { g.releaseWhenCurrent(current, node, uids, polls-1) })
 }
 
 // open opens the gates and activates the pods, in this order and with no lock
@@ -194,7 +197,7 @@ func (g *Gate) open(uids []types.UID, released bool) {
 		return
 	}
 	g.mu.Lock()
-	now, activator := time.Now(), g.activator
+	now, activator := g.clock.Now(), g.activator
 	pods := make(map[string]*corev1.Pod, len(uids))
 	for _, uid := range uids {
 		p, ok := g.pods[uid]
@@ -217,7 +220,7 @@ func (g *Gate) open(uids []types.UID, released bool) {
 // after the last event about it.
 func (g *Gate) sweep() int {
 	g.mu.Lock()
-	now := time.Now()
+	now := g.clock.Now()
 	var late []types.UID
 	for uid, p := range g.pods {
 		switch {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 )
 
 // recorder stands for the scheduling queue: it notes activations, and that the
@@ -37,7 +38,7 @@ func (r *recorder) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 }
 
 func newTestGate(t *testing.T) (*Gate, *recorder) {
-	gate := NewGate(time.Minute)
+	gate := NewGate(clock.RealClock{}, time.Minute)
 	r := &recorder{t: t, gate: gate}
 	gate.activator = r
 	return gate, r
@@ -251,7 +252,7 @@ func TestGateForgetsPodsByEvents(t *testing.T) {
 }
 
 func BenchmarkGateState(b *testing.B) {
-	gate := NewGate(time.Minute)
+	gate := NewGate(clock.RealClock{}, time.Minute)
 	gate.enter(testPod("a"))
 	for b.Loop() {
 		gate.state("uid-a")

@@ -93,7 +93,8 @@ func activePods() float64 {
 func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[string]) {
 	next := sched.FailureHandler
 	sched.FailureHandler = func(ctx context.Context, podFwk framework.Framework, podInfo *framework.QueuedPodInfo,
-		status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+		status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time,
+	) {
 		pod := podInfo.Pod
 		if profiles.Has(podFwk.ProfileName()) && pod.Spec.NodeName == "" && pod.Spec.SchedulingGroup == nil &&
 			errors.Is(status.AsError(), scheduler.ErrNoNodesAvailable) {

@@ -109,8 +109,8 @@ func (p *Plugin) PostFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.P
 // the pod is still in flight, so activation makes the queue run PreEnqueue the
 // moment the pod comes back, and not at the next event that concerns it.
 func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.Pod) (parked bool, node string) {
-	start := time.Now()
-	defer func() { c.Metrics.PostFilter.Observe(time.Since(start).Seconds()) }()
+	start := c.Gate.clock.Now()
+	defer func() { c.Metrics.PostFilter.Observe(c.Gate.clock.Since(start).Seconds()) }()
 
 	if c.Gate.enter(pod) == entryRetry {
 		parked = true

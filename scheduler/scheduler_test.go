@@ -32,6 +32,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/clock"
 )
 
 // fakeSink parks every pod, or refuses all, and counts.
@@ -94,7 +95,7 @@ type host struct {
 func startHost(t *testing.T, sink *fakeSink, objects ...runtime.Object) *host {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	h := &host{t: t, client: fake.NewClientset(objects...), sink: sink, gate: NewGate(time.Minute)}
+	h := &host{t: t, client: fake.NewClientset(objects...), sink: sink, gate: NewGate(clock.RealClock{}, time.Minute)}
 	h.client.PrependReactor("create", "pods", h.bindReactor)
 	metrics, err := NewMetrics(prometheus.NewRegistry(), h.gate)
 	if err != nil {
@@ -192,9 +193,9 @@ func (h *host) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// gated reports whether the queue itself holds the pod as gated by the plugin.
-func (h *host) gated(name string) bool {
-	info, ok := h.sched.SchedulingQueue.GetPod(name, "ns", nil)
+// bigIsGated reports whether the queue itself holds the pod "big" as gated by the plugin.
+func (h *host) bigIsGated() bool {
+	info, ok := h.sched.SchedulingQueue.GetPod("big", "ns", nil)
 	return ok && info.Gated() && info.GetGatingPlugin() == Name
 }
 
@@ -228,7 +229,7 @@ func TestPodLife(t *testing.T) {
 				t.Errorf("gate deadline = %v, want the one of the profile's arguments", h.gate.deadline)
 			}
 			h.create(podWith("big", "4"))
-			h.eventually("the queue holds the pod as gated", func() bool { return h.gated("big") })
+			h.eventually("the queue holds the pod as gated", h.bigIsGated)
 
 			h.addNode(node("other-1", "1"))
 			h.addNode(node("other-2", "1"))
@@ -244,7 +245,7 @@ func TestPodLife(t *testing.T) {
 			}
 			h.eventually("the pod is nominated", func() bool { return h.pod("big").Status.NominatedNodeName == "ours" })
 			h.addNode(node("ours", "8"))
-			if !h.gated("big") {
+			if !h.bigIsGated() {
 				t.Error("the pod left its gate without a release")
 			}
 			h.gate.Release("uid-big")
@@ -271,8 +272,10 @@ func TestConditionSaysWhy(t *testing.T) {
 		nodes []runtime.Object
 		want  string
 	}{
-		{name: "filtered", nodes: []runtime.Object{node("small", "1")},
-			want: "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling., waiting for Slipway to provide a node"},
+		{
+			name: "filtered", nodes: []runtime.Object{node("small", "1")},
+			want: "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling., waiting for Slipway to provide a node",
+		},
 		{name: "no nodes", want: "0/0 nodes are available: waiting for Slipway to provide a node"},
 		{name: "no nodes, node reserved", node: "ours", want: `0/0 nodes are available: waiting for node "ours", provided by Slipway`},
 	} {
@@ -307,10 +310,10 @@ func TestNominationSurvivesFailingCycles(t *testing.T) {
 	h := startHost(t, &fakeSink{node: "ours"}, node("small", "1"))
 	h.create(podWith("big", "4"))
 	h.eventually("the pod is nominated", func() bool { return h.pod("big").Status.NominatedNodeName == "ours" })
-	h.eventually("the queue holds the pod as gated", func() bool { return h.gated("big") })
+	h.eventually("the queue holds the pod as gated", h.bigIsGated)
 	h.gate.Release("uid-big") // too early: the node is not there
 	h.eventually("the pod is offered again", func() bool { return h.sink.count("big") >= 2 })
-	h.eventually("the queue holds the pod as gated again", func() bool { return h.gated("big") })
+	h.eventually("the queue holds the pod as gated again", h.bigIsGated)
 	if got := h.pod("big").Status.NominatedNodeName; got != "ours" {
 		t.Errorf("nominatedNodeName = %q, want it kept", got)
 	}
@@ -424,7 +427,7 @@ func TestHookNeedsThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Hook(sched, Core{Gate: NewGate(time.Minute)}, &fakeListener{}); err == nil {
+	if err := Hook(sched, Core{Gate: NewGate(clock.RealClock{}, time.Minute)}, &fakeListener{}); err == nil {
 		t.Error("Hook() on a scheduler without the plugin gave no error")
 	}
 }

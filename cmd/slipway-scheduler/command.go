@@ -25,6 +25,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/utils/clock"
 
 	"github.com/slipway-sh/slipway/scheduler"
 )
@@ -91,7 +92,7 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	ctx := server.SetupSignalContext()
 
 	sink := &lateSink{}
-	core := scheduler.Core{Sink: sink, Gate: scheduler.NewGate(scheduler.DefaultGateDeadline)}
+	core := scheduler.Core{Sink: sink, Gate: scheduler.NewGate(clock.RealClock{}, scheduler.DefaultGateDeadline)}
 	var err error
 	if core.Metrics, err = scheduler.NewMetrics(legacyregistry.Registerer(), core.Gate); err != nil {
 		forget()

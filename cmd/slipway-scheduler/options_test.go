@@ -33,16 +33,26 @@ func TestSlipwayOptions(t *testing.T) {
 		wantErr []string
 	}{
 		{name: "defaults", args: []string{"--cluster-name=demo"}, want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075}},
-		{name: "environment",
-			env: map[string]string{"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://api", "CLUSTER_CA_BUNDLE": "Q0E=",
-				"VM_MEMORY_OVERHEAD_PERCENT": "0.1", "RESERVED_ENIS": "1", "ISOLATED_VPC": "true"},
-			want: slipwayOptions{clusterName: "demo", clusterEndpoint: "https://api", clusterCABundle: "Q0E=", vmMemoryOverhead: 0.1, reservedENIs: 1, isolatedVPC: true}},
-		{name: "flag over environment", env: map[string]string{"CLUSTER_NAME": "other"}, args: []string{"--cluster-name=demo"},
-			want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075}},
-		{name: "all wrong at once", args: []string{"--cluster-endpoint=http://api", "--vm-memory-overhead-percent=1", "--reserved-enis=-1"},
-			wantErr: []string{"--cluster-name (CLUSTER_NAME)", "--cluster-endpoint", "--vm-memory-overhead-percent", "--reserved-enis"}},
-		{name: "unreadable environment", env: map[string]string{"CLUSTER_NAME": "demo", "RESERVED_ENIS": "one", "ISOLATED_VPC": "maybe"},
-			wantErr: []string{"RESERVED_ENIS", "ISOLATED_VPC"}},
+		{
+			name: "environment",
+			env: map[string]string{
+				"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://api", "CLUSTER_CA_BUNDLE": "Q0E=",
+				"VM_MEMORY_OVERHEAD_PERCENT": "0.1", "RESERVED_ENIS": "1", "ISOLATED_VPC": "true",
+			},
+			want: slipwayOptions{clusterName: "demo", clusterEndpoint: "https://api", clusterCABundle: "Q0E=", vmMemoryOverhead: 0.1, reservedENIs: 1, isolatedVPC: true},
+		},
+		{
+			name: "flag over environment", env: map[string]string{"CLUSTER_NAME": "other"}, args: []string{"--cluster-name=demo"},
+			want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075},
+		},
+		{
+			name: "all wrong at once", args: []string{"--cluster-endpoint=http://api", "--vm-memory-overhead-percent=1", "--reserved-enis=-1"},
+			wantErr: []string{"--cluster-name (CLUSTER_NAME)", "--cluster-endpoint", "--vm-memory-overhead-percent", "--reserved-enis"},
+		},
+		{
+			name: "unreadable environment", env: map[string]string{"CLUSTER_NAME": "demo", "RESERVED_ENIS": "one", "ISOLATED_VPC": "maybe"},
+			wantErr: []string{"RESERVED_ENIS", "ISOLATED_VPC"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got slipwayOptions
@@ -87,8 +97,10 @@ func TestDefaultConfig(t *testing.T) {
 		MaxBackoff                              time.Duration
 	}
 	want := facts{"/etc/kubeconfig", "slipway-scheduler", "slipway-system", "slipway", -1, 2 * time.Second}
-	got := facts{cfg.ClientConnection.Kubeconfig, cfg.LeaderElection.ResourceName, cfg.LeaderElection.ResourceNamespace,
-		cfg.Profiles[0].SchedulerName, cfg.ClientConnection.QPS, time.Duration(cfg.PodMaxBackoffSeconds) * time.Second}
+	got := facts{
+		cfg.ClientConnection.Kubeconfig, cfg.LeaderElection.ResourceName, cfg.LeaderElection.ResourceNamespace,
+		cfg.Profiles[0].SchedulerName, cfg.ClientConnection.QPS, time.Duration(cfg.PodMaxBackoffSeconds) * time.Second,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}

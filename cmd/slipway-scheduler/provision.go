@@ -11,6 +11,7 @@ import (
 	"time"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -23,8 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner"
@@ -193,7 +192,7 @@ func watch(ctx context.Context, d dependencies, prov *provisioner.Provisioner, o
 	if in.Pools, err = objects.GetInformer(ctx, &karpv1.NodePool{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching NodePools: %w", err)
 	}
-	if in.NodeClass, err = objects.GetInformer(ctx, &awsv1.EC2NodeClass{}, cache.BlockUntilSynced(false)); err != nil {
+	if in.NodeClass, err = objects.GetInformer(ctx, &v1.EC2NodeClass{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching EC2NodeClasses: %w", err)
 	}
 	return prov.Watch(ctx, in)

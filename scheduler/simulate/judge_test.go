@@ -40,81 +40,127 @@ func TestVerify(t *testing.T) {
 		candidates []Candidate
 		want       []verdict
 	}{
-		{name: "resources count up",
+		{
+			name:       "resources count up",
 			candidates: []Candidate{{Node: node("n1", "a", "2"), Pods: several(3, "p", plain("web"))}},
-			want:       []verdict{{"p-2", "n1", names.NodeResourcesFit}}},
-		{name: "daemonset pods take their share",
+			want:       []verdict{{"p-2", "n1", names.NodeResourcesFit}},
+		},
+		{
+			name:       "daemonset pods take their share",
 			candidates: []Candidate{{Node: node("n1", "a", "2"), Present: several(1, "ds", plain("ds")), Pods: several(2, "p", plain("web"))}},
-			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}}},
-		{name: "taint without toleration",
+			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}},
+		},
+		{
+			name:       "taint without toleration",
 			candidates: []Candidate{{Node: tainted(node("n1", "a", "4"), "gpu"), Pods: []*corev1.Pod{pod("p", "web").Obj(), pod("q", "web").Toleration("gpu").Obj()}}},
-			want:       []verdict{{"p", "n1", names.TaintToleration}}},
-		{name: "node selector",
+			want:       []verdict{{"p", "n1", names.TaintToleration}},
+		},
+		{
+			name: "node selector",
 			candidates: []Candidate{{Node: node("n1", "a", "4"), Pods: []*corev1.Pod{
-				pod("p", "web").NodeSelector(map[string]string{zoneKey: "b"}).Obj(), pod("q", "web").NodeSelector(map[string]string{zoneKey: "a"}).Obj()}}},
-			want: []verdict{{"p", "n1", names.NodeAffinity}}},
-		{name: "restricted to another node by name",
+				pod("p", "web").NodeSelector(map[string]string{zoneKey: "b"}).Obj(), pod("q", "web").NodeSelector(map[string]string{zoneKey: "a"}).Obj(),
+			}}},
+			want: []verdict{{"p", "n1", names.NodeAffinity}},
+		},
+		{
+			name:       "restricted to another node by name",
 			candidates: []Candidate{{Node: node("n1", "a", "4"), Pods: []*corev1.Pod{pod("p", "web").NodeAffinityIn("metadata.name", []string{"n2"}, 1).Obj()}}},
-			want:       []verdict{{"p", "n1", ""}}},
-		{name: "host ports of two planned pods",
+			want:       []verdict{{"p", "n1", ""}},
+		},
+		{
+			name:       "host ports of two planned pods",
 			candidates: []Candidate{{Node: node("n1", "a", "4"), Pods: several(2, "p", withPort)}, {Node: node("n2", "a", "4"), Pods: several(1, "q", withPort)}},
-			want:       []verdict{{"p-1", "n1", names.NodePorts}}},
-		{name: "zone spread over new nodes",
+			want:       []verdict{{"p-1", "n1", names.NodePorts}},
+		},
+		{
+			name: "zone spread over new nodes",
 			candidates: []Candidate{
 				{Node: node("n1", "a", "8"), Pods: several(2, "p", spreadBy(zoneKey, "web", 1))},
-				{Node: node("n2", "b", "8"), Pods: several(4, "q", spreadBy(zoneKey, "web", 1))}},
-			want: []verdict{{"q-3", "n2", names.PodTopologySpread}}},
-		{name: "zone spread counts the cluster",
+				{Node: node("n2", "b", "8"), Pods: several(4, "q", spreadBy(zoneKey, "web", 1))},
+			},
+			want: []verdict{{"q-3", "n2", names.PodTopologySpread}},
+		},
+		{
+			name:    "zone spread counts the cluster",
 			cluster: []runtime.Object{node("old", "b", "8"), on(pod("x", "web").Obj(), "old")},
 			candidates: []Candidate{
-				{Node: node("n1", "a", "8"), Pods: several(3, "p", spreadBy(zoneKey, "web", 1))}},
-			want: []verdict{{"p-2", "n1", names.PodTopologySpread}}},
-		{name: "spread over three domains, the third left empty",
+				{Node: node("n1", "a", "8"), Pods: several(3, "p", spreadBy(zoneKey, "web", 1))},
+			},
+			want: []verdict{{"p-2", "n1", names.PodTopologySpread}},
+		},
+		{
+			name: "spread over three domains, the third left empty",
 			candidates: []Candidate{
 				{Node: node("n1", "a", "8"), Pods: several(1, "p", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n2", "b", "8"), Pods: several(1, "q", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n3", "c", "8")},
-				{Node: node("n4", "a", "8"), Pods: several(1, "r", spreadBy(zoneKey, "web", 1))}},
-			want: []verdict{{"r-0", "n4", names.PodTopologySpread}}},
-		{name: "anti-affinity between equal planned pods",
+				{Node: node("n4", "a", "8"), Pods: several(1, "r", spreadBy(zoneKey, "web", 1))},
+			},
+			want: []verdict{{"r-0", "n4", names.PodTopologySpread}},
+		},
+		{
+			name:       "anti-affinity between equal planned pods",
 			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: several(2, "p", apart(corev1.LabelHostname, "db", "db"))}},
-			want:       []verdict{{"p-1", "n1", names.InterPodAffinity}}},
-		{name: "a planned pod's anti-affinity keeps out a pod without terms",
+			want:       []verdict{{"p-1", "n1", names.InterPodAffinity}},
+		},
+		{
+			name: "a planned pod's anti-affinity keeps out a pod without terms",
 			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{
-				plain("web")("w0"), apart(corev1.LabelHostname, "db", "batch")("d"), plain("batch")("b"), plain("web")("w1")}}},
-			want: []verdict{{"b", "n1", names.InterPodAffinity}}},
-		{name: "the same across a zone",
+				plain("web")("w0"), apart(corev1.LabelHostname, "db", "batch")("d"), plain("batch")("b"), plain("web")("w1"),
+			}}},
+			want: []verdict{{"b", "n1", names.InterPodAffinity}},
+		},
+		{
+			name: "the same across a zone",
 			candidates: []Candidate{
 				{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{plain("batch")("b0"), apart(zoneKey, "db", "web")("d")}},
-				{Node: node("n2", "a", "8"), Pods: []*corev1.Pod{plain("web")("w"), plain("batch")("b1")}}},
-			want: []verdict{{"w", "n2", names.InterPodAffinity}}},
-		{name: "affinity to a planned pod",
+				{Node: node("n2", "a", "8"), Pods: []*corev1.Pod{plain("web")("w"), plain("batch")("b1")}},
+			},
+			want: []verdict{{"w", "n2", names.InterPodAffinity}},
+		},
+		{
+			name: "affinity to a planned pod",
 			candidates: []Candidate{
 				{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{together(zoneKey, "web", "db")("early"), plain("db")("d"), together(zoneKey, "web", "db")("late")}},
-				{Node: node("n2", "b", "8"), Pods: []*corev1.Pod{together(zoneKey, "web", "db")("elsewhere")}}},
-			want: []verdict{{"elsewhere", "n2", names.InterPodAffinity}}},
-		{name: "a spread planned zone by zone",
+				{Node: node("n2", "b", "8"), Pods: []*corev1.Pod{together(zoneKey, "web", "db")("elsewhere")}},
+			},
+			want: []verdict{{"elsewhere", "n2", names.InterPodAffinity}},
+		},
+		{
+			name: "a spread planned zone by zone",
 			candidates: []Candidate{
 				{Node: node("n1", "a", "8"), Pods: several(3, "p", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n2", "b", "8"), Pods: several(3, "q", spreadBy(zoneKey, "web", 1))},
-				{Node: node("n3", "c", "8"), Pods: several(4, "r", spreadBy(zoneKey, "web", 1))}}},
-		{name: "existing node with what is left of it",
+				{Node: node("n3", "c", "8"), Pods: several(4, "r", spreadBy(zoneKey, "web", 1))},
+			},
+		},
+		{
+			name:       "existing node with what is left of it",
 			cluster:    []runtime.Object{node("old", "a", "2"), on(pod("x", "web").Obj(), "old")},
 			candidates: []Candidate{{Node: node("old", "", "0"), Existing: true, Present: []*corev1.Pod{pod("x", "web").Obj()}, Pods: several(2, "p", plain("web"))}},
-			want:       []verdict{{"p-1", "old", names.NodeResourcesFit}}},
-		{name: "a template whose node has joined",
+			want:       []verdict{{"p-1", "old", names.NodeResourcesFit}},
+		},
+		{
+			name:       "a template whose node has joined",
 			cluster:    []runtime.Object{node("n1", "a", "1")},
 			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: several(2, "p", plain("web"))}},
-			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}}},
-		{name: "one node in two candidates",
+			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}},
+		},
+		{
+			name:       "one node in two candidates",
 			candidates: []Candidate{{Node: node("n1", "a", "2"), Pods: several(1, "p", plain("web"))}, {Node: node("n1", "a", "2"), Pods: several(2, "q", plain("web"))}},
-			want:       []verdict{{"q-1", "n1", names.NodeResourcesFit}}},
-		{name: "existing node that is gone",
+			want:       []verdict{{"q-1", "n1", names.NodeResourcesFit}},
+		},
+		{
+			name:       "existing node that is gone",
 			candidates: []Candidate{{Node: node("old", "a", "8"), Existing: true, Pods: several(1, "p", plain("web"))}},
-			want:       []verdict{{"p-0", "old", ""}}},
-		{name: "missing claim",
+			want:       []verdict{{"p-0", "old", ""}},
+		},
+		{
+			name:       "missing claim",
 			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{pod("p", "web").PVC("data").Obj()}}},
-			want:       []verdict{{"p", "n1", names.VolumeRestrictions}}},
+			want:       []verdict{{"p", "n1", names.VolumeRestrictions}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t, nil, nil, tc.cluster...)

@@ -37,7 +37,7 @@ func repairSpread(state *framework.CycleState) bool {
 	if !countsField.IsValid() || !pathsField.IsValid() || pathsField.Kind() != reflect.Slice {
 		return false
 	}
-	counts, ok := countsField.Interface().([]map[string]int)
+	counts, ok := reflect.TypeAssert[[]map[string]int](countsField)
 	if !ok || len(counts) != pathsField.Len() {
 		return false
 	}
