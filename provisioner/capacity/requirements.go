@@ -98,6 +98,9 @@ type Mismatch struct {
 
 // Error describes the mismatch in one line.
 func (c *Mismatch) Error() string {
+	if c.Wanted.Impossible() {
+		return fmt.Sprintf("no node satisfies the pod: %s", c.Wanted)
+	}
 	if c.Offered.Key == "" {
 		return fmt.Sprintf("label %q is not defined (wanted %s)", c.Key, c.Wanted)
 	}

@@ -35,6 +35,7 @@ func TestCompatible(t *testing.T) {
 		"alias of a well-known key":       {pod: capacity.NewRequirements(capacity.In(corev1.LabelFailureDomainBetaZone, "z"))},
 		"both accept absence":             {pool: capacity.NewRequirements(capacity.DoesNotExist("k")), pod: capacity.NewRequirements(not(t, "k", "a"))},
 		"pool has it, pod wants none":     {pool: capacity.NewRequirements(capacity.In("k", "a")), pod: capacity.NewRequirements(capacity.DoesNotExist("k")), want: "wanted k DoesNotExist, offered k In [a]"},
+		"the pod contradicts itself":      {pool: capacity.NewRequirements(capacity.Exists("k")), pod: capacity.NewRequirements(capacity.In("k", "a"), capacity.In("k", "b")), want: "no node satisfies the pod: k with no possible value"},
 		"the first of several mismatches": {pool: capacity.NewRequirements(capacity.In("a", "1"), capacity.In("b", "1")), pod: capacity.NewRequirements(capacity.In("b", "2"), capacity.In("a", "2")), want: "wanted a In [2], offered a In [1]"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -243,6 +243,13 @@ func (s signature) alternatives(c *capacity.Class) {
 			}
 		}
 	}
+	if len(c.Terms) == 0 { // a requirement without a value says that no node will do, and its key why
+		field := "spec.affinity.nodeAffinity"
+		if len(nodes) > 0 {
+			field = "spec.volumes"
+		}
+		c.Terms = []capacity.Requirements{capacity.NewRequirements(capacity.In(field))}
+	}
 }
 
 // nodeTerm reads a node affinity term. What the scheduler cannot read (a value that no label can have, for instance a
@@ -282,6 +289,9 @@ func (s signature) spread(sp corev1.TopologySpreadConstraint) capacity.Spread {
 			}
 		}
 	}
+	if sel.Empty() {
+		sel = labels.Nothing() // an empty selector counts no pod (plugin PodTopologySpread), though it selects all
+	}
 	out := capacity.Spread{
 		Key:           capacity.CanonicalKey(sp.TopologyKey),
 		MaxSkew:       int(sp.MaxSkew),
@@ -293,7 +303,7 @@ func (s signature) spread(sp corev1.TopologySpreadConstraint) capacity.Spread {
 	if sp.MinDomains != nil {
 		out.MinDomains = int(*sp.MinDomains)
 	}
-	out.ID = s.Namespace + "/" + sel.String()
+	out.ID = termID(sets.New(s.Namespace), sel)
 	return out
 }
 
@@ -304,7 +314,7 @@ func (t term) class() capacity.PodTerm {
 	}
 	return capacity.PodTerm{
 		Key: capacity.CanonicalKey(t.Key), Selector: sel, Namespaces: sets.New(t.Namespaces...),
-		ID: strings.Join(t.Namespaces, ",") + "/" + sel.String(),
+		ID: termID(sets.New(t.Namespaces...), sel),
 	}
 }
 
@@ -327,9 +337,18 @@ func together(terms []term) []capacity.PodTerm {
 		}
 		sel, spaces = sel.Add(reqs...), spaces.Intersection(t.Namespaces)
 	}
-	id := strings.Join(sets.List(spaces), ",") + "/" + sel.String()
+	id := termID(spaces, sel)
 	for i := range out {
 		out[i].Selector, out[i].Namespaces, out[i].ID = sel, spaces, id
 	}
 	return out
+}
+
+// termID tells terms apart that select different pods. The selector of nothing prints like that of everything.
+func termID(namespaces sets.Set[string], sel labels.Selector) string {
+	id := strings.Join(sets.List(namespaces), ",") + "/"
+	if _, selectable := sel.Requirements(); !selectable {
+		return id + "nothing"
+	}
+	return id + "(" + sel.String() + ")"
 }

@@ -112,14 +112,14 @@ func TestPodToClass(t *testing.T) {
 			}),
 		},
 		"preferences are not requirements": {pod: builder.Pod("p").PreferNodes(10, builder.In("a", "1")).PreferApart(10, "zone", web), want: asked(func(*shape) {})},
-		"an empty term matches no node":    {pod: builder.Pod("p"), change: required(corev1.NodeSelectorTerm{}), want: asked(func(s *shape) { s.Terms = nil })},
+		"an empty term matches no node":    {pod: builder.Pod("p"), change: required(corev1.NodeSelectorTerm{}), want: asked(func(s *shape) { s.Terms = []string{"spec.affinity.nodeAffinity with no possible value"} })},
 		"an invalid term matches no node": {
 			pod:  builder.Pod("p").NodeAffinity(builder.Requirement("a", corev1.NodeSelectorOpGt, "many")).NodeAffinity(builder.In("b", "1")),
 			want: asked(func(s *shape) { s.Terms = []string{"b In [1]"} }),
 		},
 		"a bound no label can have matches no node": {
 			pod:  builder.Pod("p").NodeAffinity(builder.Requirement("gen", corev1.NodeSelectorOpGt, "-1")).NodeAffinity(builder.In("b", "no label!")),
-			want: asked(func(s *shape) { s.Terms = nil }),
+			want: asked(func(s *shape) { s.Terms = []string{"spec.affinity.nodeAffinity with no possible value"} }),
 		},
 		"a node by name": {
 			pod: builder.Pod("p"), change: required(corev1.NodeSelectorTerm{MatchFields: named("n1")}),
@@ -131,7 +131,7 @@ func TestPodToClass(t *testing.T) {
 		},
 		"two names at once are no node": {
 			pod: builder.Pod("p"), change: required(corev1.NodeSelectorTerm{MatchFields: append(named("n1"), named("n2")...)}),
-			want: asked(func(s *shape) { s.Terms = nil }),
+			want: asked(func(s *shape) { s.Terms = []string{"spec.affinity.nodeAffinity with no possible value"} }),
 		},
 		"host ports of containers and sidecars": {
 			pod: builder.Pod("p").HostPort(80).Sidecar("proxy", "1", "1").InitContainer("init", "1", "1"),
@@ -212,19 +212,38 @@ func TestPodToClass(t *testing.T) {
 	}
 }
 
-// TestSelectors checks the two selectors that print alike: the empty one selects every pod, a missing one none.
+// TestTermIDs checks that terms have the same ID exactly if they select the same pods.
+func TestTermIDs(t *testing.T) {
+	id := func(sel *metav1.LabelSelector, namespaces ...string) string {
+		pod := builder.Pod("p").Apart("zone", nil).Obj()
+		term := &pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+		term.LabelSelector, term.Namespaces = sel, namespaces
+		return view.New(source.New().Source()).Pod(pod).Class.AntiAffinity[0].ID
+	}
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	ids := []string{id(nil), id(&metav1.LabelSelector{}), id(web), id(web, "other")}
+	if n := len(sets.New(ids...)); n != len(ids) {
+		t.Errorf("IDs of different terms: %q", ids)
+	}
+	if a, b := id(web, "a", "b"), id(web, "b", "a"); a != b {
+		t.Errorf("IDs of equal terms: %q and %q", a, b)
+	}
+}
+
+// TestSelectors checks the two selectors that print alike: a missing one selects no pod; the empty one selects every
+// pod, but a spread does not count them (plugin PodTopologySpread).
 func TestSelectors(t *testing.T) {
 	for name, tc := range map[string]struct {
-		selector *metav1.LabelSelector
-		want     bool
-	}{"empty": {&metav1.LabelSelector{}, true}, "missing": {nil, false}} {
+		selector     *metav1.LabelSelector
+		term, spread bool // whether they match the pod itself
+	}{"empty": {&metav1.LabelSelector{}, true, false}, "missing": {nil, false, false}} {
 		pod := builder.Pod("p").Constraint(corev1.TopologySpreadConstraint{
 			TopologyKey: "zone", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: tc.selector,
 		}).Apart("zone", nil).Obj()
 		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = tc.selector
 		c := view.New(source.New().Source()).Pod(pod).Class
-		if got := [2]bool{c.AntiAffinity[0].Matches(c), c.Spread[0].Matches("default", c)}; got != [2]bool{tc.want, tc.want} {
-			t.Errorf("%s selector: term and spread match = %v, want %v", name, got, tc.want)
+		if got := [2]bool{c.AntiAffinity[0].Matches(c), c.Spread[0].Matches("default", c)}; got != [2]bool{tc.term, tc.spread} {
+			t.Errorf("%s selector: term and spread match = %v, want %v and %v", name, got, tc.term, tc.spread)
 		}
 	}
 }

@@ -121,6 +121,9 @@ func (w ways) and(o ways) ways {
 			}
 		}
 	}
+	if len(out) == 0 && len(w) > 0 && len(o) > 0 {
+		return ways{w[0].And(o[0])} // one contradiction says why no node will do
+	}
 	return out
 }
 

@@ -56,6 +56,7 @@ func storageClass(name string, zones ...string) *storagev1.StorageClass {
 func TestVolumesConstrainTheNode(t *testing.T) {
 	legacy := volume("legacy")
 	legacy.Labels = map[string]string{corev1.LabelFailureDomainBetaZone: "a__b"}
+	nowhere := volume("pv", builder.Requirement(zoneLabel, corev1.NodeSelectorOpGt, "many"))
 	ephemeral := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
 	}
@@ -95,6 +96,11 @@ func TestVolumesConstrainTheNode(t *testing.T) {
 			objects: []runtime.Object{
 				claim("one", "pv-a", ""), volume("pv-a", builder.In(zoneLabel, "a")), claim("two", "pv-b", ""), volume("pv-b", builder.In(zoneLabel, "b")),
 			},
+			want: []string{"topology.kubernetes.io/zone with no possible value"},
+		},
+		"a volume that can be attached nowhere": {
+			pod: builder.Pod("p").Volume("data"), objects: []runtime.Object{claim("data", "pv", ""), nowhere},
+			want: []string{"spec.volumes with no possible value"},
 		},
 		"each affinity term with each alternative": {
 			pod:     builder.Pod("p").Volume("data").NodeAffinity(builder.In("x", "1")).NodeAffinity(builder.In("x", "2")),

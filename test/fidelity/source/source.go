@@ -69,6 +69,20 @@ func (c *Cluster) Put(o runtime.Object) {
 	}
 }
 
+// Reset replaces all objects that are not Karpenter's.
+func (c *Cluster) Reset(objects ...runtime.Object) {
+	for _, s := range c.stores {
+		for _, o := range s.List() {
+			if err := s.Delete(o); err != nil {
+				panic(fmt.Sprintf("deleting a %T: %v", o, err))
+			}
+		}
+	}
+	for _, o := range objects {
+		c.Put(o)
+	}
+}
+
 // Delete takes such an object out.
 func (c *Cluster) Delete(o runtime.Object) {
 	if err := c.store(o).Delete(o); err != nil {

@@ -1,0 +1,193 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fidelity
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/fidelity/source"
+)
+
+// difference is a case in which planner and scheduler do not agree and the comparison does not complain. A pair that the
+// planner refuses costs at most a node; one that it takes is seen by the judge, which refuses it before anything is
+// bought.
+type difference struct {
+	name string
+	why  string
+	// planner says which side takes the pod.
+	planner bool
+	// explains reports whether the difference may be seen for the node; nil if the generator makes no such case.
+	explains func(w world, n *corev1.Node) bool
+	// example is the smallest case, about its first node.
+	example world
+}
+
+func differences() []difference {
+	web := map[string]string{"app": "web"}
+	never := func(world, *corev1.Node) bool { return false }
+	node := func(name string) *builder.NodeBuilder { return builder.Node(name).CPU("8").Memory("8Gi") }
+	return []difference{
+		{
+			name:     "cordoned node",
+			why:      "a cordoned or disrupted node is on its way out: nothing is planned onto it, whatever the pod tolerates",
+			explains: func(_ world, n *corev1.Node) bool { return n.Spec.Unschedulable },
+			example: world{
+				nodes: []*corev1.Node{node("n").Cordoned().Obj()},
+				pod:   builder.Pod("p").Tolerate(corev1.Toleration{Operator: corev1.TolerationOpExists}).Obj(),
+			},
+		},
+		{
+			name:     "host port on ::",
+			why:      "the scheduler takes :: for one address; the kernel binds all of them and the second pod fails to start",
+			explains: func(w world, n *corev1.Node) bool { return bindsAll(w.pod) || slices.ContainsFunc(on(w, n), bindsAll) },
+			example: world{
+				nodes: []*corev1.Node{node("n").Obj()},
+				bound: []*corev1.Pod{portOn("::", builder.Pod("b").UID("b").HostPort(80).On("n").Obj())},
+				pod:   portOn("10.0.0.1", builder.Pod("p").HostPort(80).Obj()),
+			},
+		},
+		{
+			name:     "spread over nodes",
+			why:      "the emptiest node counts as having no pod, because a new node can always be bought: the spread is kept with it in mind",
+			explains: func(w world, _ *corev1.Node) bool { return spreadsOver(w.pod, corev1.LabelHostname) },
+			example: world{
+				nodes: []*corev1.Node{node("n").Obj()},
+				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
+				pod:   builder.Pod("p").Labels(web).NodeSpread(1, web).Obj(),
+			},
+		},
+		{
+			name: "spread, pods on nodes that do not count",
+			why:  "a limit of the planner: pods on nodes that the constraint's policies leave out count in their domain",
+			explains: func(w world, _ *corev1.Node) bool {
+				return slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { return leftOut(w.pod, n) })
+			},
+			example: world{
+				nodes: []*corev1.Node{node("n").Zone("a").Label("team", "x").Obj(), node("other").Zone("a").Obj(), node("third").Zone("b").Label("team", "x").Obj()},
+				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("other").Obj()},
+				pod:   builder.Pod("p").Labels(web).NodeSelector("team", "x").ZoneSpread(1, web).Obj(),
+			},
+		},
+		{
+			name:     "spread, terminating pods",
+			why:      "a limit of the planner: a pod that is being deleted counts until it is gone",
+			explains: never,
+			example: world{
+				nodes: []*corev1.Node{node("n").Zone("a").Obj(), node("other").Zone("b").Obj()},
+				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Deleted(builder.Epoch().Add(time.Hour)).Obj()},
+				pod:   builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj(),
+			},
+		},
+		{
+			name:    "spread, cordoned domains",
+			why:     "a limit of the planner: a zone in which every node is cordoned is no domain, so its emptiness does not hold pods back",
+			planner: true,
+			explains: func(w world, _ *corev1.Node) bool {
+				return len(w.pod.Spec.TopologySpreadConstraints) > 0 && slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { return n.Spec.Unschedulable })
+			},
+			example: world{
+				nodes: []*corev1.Node{node("n").Zone("a").Obj(), node("other").Zone("b").Cordoned().Obj()},
+				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
+				pod:   builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj(),
+			},
+		},
+		{
+			name:     "old label keys",
+			why:      "deprecated keys and the EBS driver's zone key are read as the stable ones, as in Karpenter: a new node has them soon",
+			planner:  true,
+			explains: never,
+			example: world{
+				nodes: []*corev1.Node{node("n").Zone("a").Obj()},
+				pod:   builder.Pod("p").NodeSelector("topology.ebs.csi.aws.com/zone", "a").Obj(),
+			},
+		},
+		{
+			name:     "a node excluded by name",
+			why:      "matchFields that exclude single nodes are not kept: a new node has another name, and an existing one is left to the scheduler",
+			planner:  true,
+			explains: never,
+			example:  world{nodes: []*corev1.Node{node("n").Obj()}, pod: excluding("n", builder.Pod("p").Obj())},
+		},
+		{
+			name:     "selectors on the name of a StatefulSet's pod",
+			why:      "labels that number pods are no part of a class, so that a StatefulSet is one class",
+			planner:  true,
+			explains: never,
+			example: world{
+				nodes: []*corev1.Node{node("n").Obj()},
+				bound: []*corev1.Pod{builder.Pod("b").UID("b").Apart(corev1.LabelHostname, map[string]string{"statefulset.kubernetes.io/pod-name": "p"}).On("n").Obj()},
+				pod:   builder.Pod("p").Label("statefulset.kubernetes.io/pod-name", "p").Obj(),
+			},
+		},
+	}
+}
+
+// TestFidelityDifferences shows each listed difference in its smallest form, and that it is one.
+func TestFidelityDifferences(t *testing.T) {
+	s, c := newStock(t, namespaces()...), source.New()
+	for _, d := range differences() {
+		t.Run(d.name, func(t *testing.T) {
+			d.example.pod.UID = "pending"
+			n := d.example.nodes[0].Name
+			refusedBy := s.fits(t.Context(), d.example.pod, d.example.nodes, d.example.bound)[n]
+			got, err := planned(t.Context(), c, d.example)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[n] != d.planner || (refusedBy == "") == d.planner {
+				t.Errorf("planner takes the pod: %v, scheduler refuses it with %q; the list says planner %v, scheduler %v", got[n], refusedBy, d.planner, !d.planner)
+			}
+		})
+	}
+}
+
+// on lists the pods bound to the node.
+func on(w world, n *corev1.Node) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(w.bound), func(p *corev1.Pod) bool { return p.Spec.NodeName != n.Name })
+}
+
+func bindsAll(p *corev1.Pod) bool {
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		if slices.ContainsFunc(c.Ports, func(port corev1.ContainerPort) bool { return port.HostIP == "::" }) {
+			return true
+		}
+	}
+	return false
+}
+
+func portOn(ip string, p *corev1.Pod) *corev1.Pod {
+	p.Spec.Containers[0].Ports[0].HostIP = ip
+	return p
+}
+
+func spreadsOver(p *corev1.Pod, key string) bool {
+	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == key })
+}
+
+// leftOut reports whether a policy of one of the pod's spread constraints keeps the node from counting, or the node lacks
+// the label of another constraint.
+func leftOut(p *corev1.Pod, n *corev1.Node) bool {
+	honor := func(policy *corev1.NodeInclusionPolicy, standard bool) bool {
+		return (policy == nil && standard) || (policy != nil && *policy == corev1.NodeInclusionPolicyHonor)
+	}
+	matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n)
+	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+		_, labelled := n.Labels[c.TopologyKey]
+		return !labelled || (honor(c.NodeAffinityPolicy, true) && (!matches || err != nil)) || (honor(c.NodeTaintsPolicy, false) && len(n.Spec.Taints) > 0)
+	})
+}
+
+func excluding(node string, p *corev1.Pod) *corev1.Pod {
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{builder.NotIn(metav1.ObjectNameField, node)}}},
+	}}}
+	return p
+}

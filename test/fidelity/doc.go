@@ -1,0 +1,16 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fidelity compares Slipway's idea of what fits where with that of the
+// two programs it must agree with: on generated pods and nodes, packages view and
+// plan with the scheduler's own PreFilter and Filter plugins; on generated
+// requirements, the algebra of package capacity with Karpenter's.
+//
+//	go test ./test/fidelity -run Fidelity -v
+//
+// FIDELITY_PAIRS sets how many pairs are compared (default 10,000, some seconds)
+// and FIDELITY_SEED where generation starts; a disagreement prints its seed. Where
+// Slipway differs on purpose, differences_test.go says so and why, one test each.
+//
+// The package owns no product code. Import level 6 (test).
+package fidelity
