@@ -128,8 +128,8 @@ func checkClock(f File) []Violation {
 	return out
 }
 
-// checkDocs wants in every package a doc.go with a package comment that names the import level of the table; a command's
-// comment may be in any file, for it is its usage text, and names no level.
+// checkDocs wants in every package a doc.go with a package comment that names the import level of the table. A package of
+// one file has the comment there. A command's may be in any file, for it is its usage text, and names no level.
 func checkDocs(files []File) []Violation {
 	packages := map[string][]File{}
 	var dirs []string
@@ -155,6 +155,9 @@ func checkDoc(dir string, files []File) (Violation, bool) {
 		return Violation{files[0].Path, 1, "the package has no package comment"}, documented
 	}
 	i := slices.IndexFunc(files, func(f File) bool { return path.Base(f.Path) == "doc.go" })
+	if len(files) == 1 && files[0].Doc != "" {
+		i = 0
+	}
 	if i < 0 || files[i].Doc == "" {
 		return Violation{path.Join(dir, "doc.go"), 1, "missing, or without a package comment"}, false
 	}

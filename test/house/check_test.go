@@ -100,12 +100,18 @@ func TestCheck(t *testing.T) {
 		"package comments": {
 			files: map[string]string{
 				"provisioner/plan/plan.go": "package plan\n",
+				"manifests/x/x.go":         "// Package x embeds. Import level 0.\npackage x\n",
+				"manifests/y/y.go":         "// Package y embeds. Import level 1.\npackage y\n",
+				"api/v1/a.go":              "// Package v1 has two files. Import level 0.\npackage v1\n",
+				"api/v1/b.go":              "package v1\n",
 				"provisioner/view/doc.go":  doc("view", 5),
 				"provisioner/ec2/doc.go":   "// Package ec2 is.\npackage ec2\n",
 				"cmd/slipway/main.go":      "package main\n\nfunc main() {}\n",
 			},
 			want: []string{
+				"api/v1/doc.go:1: missing, or without a package comment",
 				"cmd/slipway/main.go:1: the package has no package comment",
+				"manifests/y/y.go:1: says import level 1, the table says 0",
 				`provisioner/ec2/doc.go:1: does not say "Import level 3"`,
 				"provisioner/plan/doc.go:1: missing, or without a package comment",
 				"provisioner/view/doc.go:1: says import level 5, the table says 3",
