@@ -17,7 +17,7 @@ TESTFLAGS ?=
 PKGS ?= ./...
 
 # Packages that only start and stop processes: the race detector would watch them wait.
-RACE_SKIP := /(cmd/[^/]+|test/(bench|cluster|house)(/.*)?|(.*/)?gen)$$
+RACE_SKIP := /(cmd/[^/]+|test/(bed|bench|cluster|demo|house|integration)(/.*)?|(.*/)?gen)$$
 
 # Benchmarks that exist, one folder a benchmark.
 BENCHES := $(patsubst test/bench/%/main.go,%,$(wildcard test/bench/*/main.go))
@@ -27,6 +27,10 @@ ABSENT := $(if $(BENCHES),,bench) $(if $(wildcard test/fidelity/*.go),,fidelity)
 
 GOLANGCI := bin/tools/golangci-lint
 
+# slipway-scheduler is a kube-scheduler and says which one: without this it calls itself v0.0.0-master.
+K8S_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
+LDFLAGS = -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION)
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' -v absent=' $(ABSENT) ' '/^[a-z0-9-]+:.*## / && !index(absent, " " $$1 " ") {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +39,7 @@ help: ## list the targets
 .PHONY: build
 build: ## build all commands into bin/
 	@mkdir -p bin
-	@hack/progress.sh -o bin/ ./cmd/...
+	@hack/progress.sh -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 .PHONY: k8s
 k8s: ## build etcd, kube-apiserver, kube-controller-manager and kwok into bin/k8s/, if missing

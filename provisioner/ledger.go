@@ -134,7 +134,7 @@ func (l *ledger) unassign(e *entry) {
 	e.claim, e.node, e.usable = "", "", time.Time{}
 }
 
-// unplace notes that no node can hold the pod, and reports whether the reason is news.
+// unplace notes that no node can hold the pod, and reports whether the reason is news. An empty reason never is.
 func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,9 +144,12 @@ func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news bool
 	}
 	l.unassign(e)
 	e.backoff = min(max(2*e.backoff, firstRetry), lastRetry)
-	news = e.told != reason
-	e.state, e.retryAt, e.told = unplaced, now.Add(e.backoff), reason
-	return news
+	e.state, e.retryAt = unplaced, now.Add(e.backoff)
+	if reason == "" || reason == e.told {
+		return false
+	}
+	e.told = reason
+	return true
 }
 
 // due moves unplaced pods whose time has come, or all of them, back to waiting and returns them.

@@ -14,6 +14,7 @@ import (
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/provisioner/view"
 )
@@ -49,7 +50,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	solved := p.Clock.Now()
 	// 5. Record and claim.
 	p.place(ctx, result.Placements, pods)
-	p.refuse(ctx, result.Unplaced, pods, solved)
+	p.refuse(ctx, result.Unplaced, pods, solved, loading(v))
 	drafts, err := p.drafts(ctx, result.Launches, pods, offered, solved)
 	if err != nil {
 		logger.Error(err, "drafting NodeClaims", "batch", len(waiting))
@@ -92,11 +93,14 @@ func (p *Provisioner) place(ctx context.Context, placements []plan.Placement, po
 }
 
 // refuse tells why pods have no place and lets them go back to the scheduler, which retries them as it retries any
-// unschedulable pod.
-func (p *Provisioner) refuse(ctx context.Context, list []plan.Unplaced, pods map[types.UID]*corev1.Pod, now time.Time) {
+// unschedulable pod. While what a pool can buy is not known yet, nothing is told: the reason would be gone in a second.
+func (p *Provisioner) refuse(ctx context.Context, list []plan.Unplaced, pods map[types.UID]*corev1.Pod, now time.Time, loading bool) {
 	var uids []types.UID
 	for _, u := range list {
 		pod, note := pods[u.Pod.UID], explain(u)
+		if loading {
+			note = ""
+		}
 		if p.ledger.unplace(u.Pod.UID, note, now) {
 			p.Events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Provisioning", "%s", note)
 			log.FromContext(ctx).Info("no node can hold the pod", "pod", u.Pod.NamespacedName, "nodePool", u.Pool, "reason", string(u.Reason), "detail", u.Detail)
@@ -105,6 +109,16 @@ func (p *Provisioner) refuse(ctx context.Context, list []plan.Unplaced, pods map
 		uids = append(uids, u.Pod.UID)
 	}
 	p.Gate.Release(uids...)
+}
+
+// loading reports whether some pool that is ready has no catalogue yet: this process has just started.
+func loading(v *capacity.View) bool {
+	for _, p := range v.Pools {
+		if p.Blocked == "" && p.Catalog == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // create writes the claims and hands each launch group over as soon as its claims exist.

@@ -4,7 +4,6 @@
 package main
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -16,12 +15,9 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/features"
 	"sigs.k8s.io/yaml"
-)
 
-// defaultConfig is used when --config is not given.
-//
-//go:embed config.yaml
-var defaultConfig []byte
+	defaults "github.com/slipway-sh/slipway/manifests/config"
+)
 
 // slipwayOptions are the flags Slipway adds to kube-scheduler's. Each has an environment variable of the same name in upper
 // case with underscores, which the flag overrides; names, variables and defaults are Karpenter's.
@@ -92,7 +88,7 @@ func preferAsyncAPICalls() error {
 // points the options there. kube-scheduler ignores --kubeconfig once it has a configuration file. forget removes the file.
 func useDefaultConfig(opts *options.Options, kubeconfig string) (forget func(), err error) {
 	var config map[string]any
-	if err := yaml.Unmarshal(defaultConfig, &config); err != nil {
+	if err := yaml.Unmarshal(defaults.Scheduler, &config); err != nil {
 		return nil, fmt.Errorf("reading the embedded configuration: %w", err)
 	}
 	connection, ok := config["clientConnection"].(map[string]any)

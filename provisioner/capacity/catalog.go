@@ -104,11 +104,10 @@ func NewCatalog(types []*InstanceType) *Catalog {
 			strings.Compare(a.CapacityType, b.CapacityType), strings.Compare(a.ReservationID, b.ReservationID))
 	})
 	c.ofType = make([]int, len(c.Offerings))
+	byType := make([][]int, len(c.Types))
 	for i, o := range c.Offerings {
-		c.ofType[i] = c.typeIndex[o.Type.Name]
-		for k, v := range o.Type.Labels {
-			c.put(k, v, i)
-		}
+		t := c.typeIndex[o.Type.Name]
+		c.ofType[i], byType[t] = t, append(byType[t], i)
 		c.put(corev1.LabelTopologyZone, o.Zone, i)
 		c.put(karpv1.CapacityTypeLabelKey, o.CapacityType, i)
 		if o.ZoneID != "" {
@@ -117,17 +116,23 @@ func NewCatalog(types []*InstanceType) *Catalog {
 		if o.ReservationID != "" {
 			c.put(ReservationIDLabel, o.ReservationID, i)
 		}
-		for _, k := range o.Type.Absent {
+	}
+	for t, typ := range c.Types {
+		for k, v := range typ.Labels {
+			c.put(k, v, byType[t]...)
+		}
+		for _, k := range typ.Absent {
 			c.key(k)
 		}
 	}
 	c.key(ReservationIDLabel)
 	for k, ki := range c.index {
-		present := NewSet(len(c.Offerings))
+		ki.absent = FullSet(len(c.Offerings))
 		for _, s := range ki.values {
-			present = present.Or(s)
+			for i, w := range s {
+				ki.absent[i] &^= w
+			}
 		}
-		ki.absent = FullSet(len(c.Offerings)).AndNot(present)
 		c.index[k] = ki
 	}
 	return c
@@ -142,14 +147,17 @@ func (c *Catalog) key(k string) keyIndex {
 	return ki
 }
 
-func (c *Catalog) put(key, value string, i int) {
+// put adds offerings to those whose nodes have the label value.
+func (c *Catalog) put(key, value string, offerings ...int) {
 	ki := c.key(key)
 	s, ok := ki.values[value]
 	if !ok {
 		s = NewSet(len(c.Offerings))
 		ki.values[value] = s
 	}
-	s.Add(i)
+	for _, i := range offerings {
+		s.Add(i)
+	}
 }
 
 // Defines reports whether the key is a label the bought instance decides. All

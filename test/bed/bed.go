@@ -18,7 +18,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-sh/slipway/manifests/config"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
 )
@@ -37,6 +39,9 @@ type Options struct {
 	// SchedulerArgs and ControllerArgs are appended to the processes' flags.
 	SchedulerArgs  []string
 	ControllerArgs []string
+	// NoLeases runs both processes without leader election, so that one that was killed is followed at once and not after
+	// its lease has run out.
+	NoLeases bool
 }
 
 // Bed is a running test bed.
@@ -73,16 +78,16 @@ func New(ctx context.Context, opts Options) (_ *Bed, err error) {
 	if err := b.Cluster.ApplyCRDs(ctx); err != nil {
 		return nil, err
 	}
-	config := b.Cluster.Config()
-	b.opts.Emulator.ClusterEndpoint, b.opts.Emulator.ClusterCA = config.Host, config.CAData
+	admin := b.Cluster.Config()
+	b.opts.Emulator.ClusterEndpoint, b.opts.Emulator.ClusterCA = admin.Host, admin.CAData
 	if b.Emulator, err = ec2emu.Start(context.WithoutCancel(ctx), b.opts.Emulator); err != nil {
 		return nil, err
 	}
-	if b.Kubelet, err = cluster.NewKubelet(ctx, config, opts.Kubelet); err != nil {
+	if b.Kubelet, err = cluster.NewKubelet(ctx, admin, opts.Kubelet); err != nil {
 		return nil, err
 	}
 	b.Emulator.SetKubelet(b.Kubelet)
-	if b.Client, err = kubernetes.NewForConfig(config); err != nil {
+	if b.Client, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}
 	_, err = b.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}, metav1.CreateOptions{})
@@ -124,8 +129,12 @@ func (b *Bed) StartScheduler() error {
 	if err != nil {
 		return err
 	}
+	file, err := b.schedulerConfig()
+	if err != nil {
+		return err
+	}
 	args := []string{
-		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--authentication-kubeconfig=" + b.Cluster.Kubeconfig(), "--authorization-kubeconfig=" + b.Cluster.Kubeconfig(),
+		"--config=" + file, "--authentication-kubeconfig=" + b.Cluster.Kubeconfig(), "--authorization-kubeconfig=" + b.Cluster.Kubeconfig(),
 		"--cluster-name=" + b.clusterName(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + b.Cluster.Dir(),
 	}
 	return b.run(Scheduler, append(args, b.opts.SchedulerArgs...))
@@ -145,7 +154,26 @@ func (b *Bed) StartController() error {
 		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--cluster-name=" + b.clusterName(), "--leader-election-namespace=" + Namespace,
 		"--metrics-port=" + strconv.Itoa(metrics), "--health-probe-port=" + strconv.Itoa(health),
 	}
+	if b.opts.NoLeases {
+		args = append(args, "--disable-leader-election")
+	}
 	return b.run(Controller, append(args, b.opts.ControllerArgs...))
+}
+
+// schedulerConfig writes the default configuration with the bed's kubeconfig and, if asked for, without leases.
+func (b *Bed) schedulerConfig() (string, error) {
+	var c map[string]any
+	if err := yaml.Unmarshal(config.Scheduler, &c); err != nil {
+		return "", fmt.Errorf("reading the scheduler's default configuration: %w", err)
+	}
+	c["clientConnection"].(map[string]any)["kubeconfig"] = b.Cluster.Kubeconfig()
+	c["leaderElection"].(map[string]any)["leaderElect"] = !b.opts.NoLeases
+	raw, err := yaml.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("writing the scheduler's configuration: %w", err)
+	}
+	path := filepath.Join(b.Cluster.Dir(), "scheduler.yaml")
+	return path, os.WriteFile(path, raw, 0o600)
 }
 
 func (b *Bed) clusterName() string {
