@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -258,3 +259,22 @@ func BenchmarkGateState(b *testing.B) {
 		gate.state("uid-a")
 	}
 }
+
+// BenchmarkOffer is what a failed scheduling cycle pays for the plugin, without the sink.
+func BenchmarkOffer(b *testing.B) {
+	gate := NewGate(clock.RealClock{}, time.Minute)
+	metrics, err := NewMetrics(prometheus.NewRegistry(), gate)
+	if err != nil {
+		b.Fatal(err)
+	}
+	core := Core{Sink: &fakeSink{}, Gate: gate, Metrics: metrics}
+	pod := testPod("a")
+	for b.Loop() {
+		core.offer(klog.Background(), discard{}, pod)
+	}
+}
+
+// discard is a queue that takes no notice.
+type discard struct{}
+
+func (discard) Activate(klog.Logger, map[string]*corev1.Pod) {}
