@@ -95,7 +95,7 @@ func (r *Reconciler) remove(ctx context.Context, p *corev1.Pod, deadline *time.T
 		if now := r.Clock.Now(); !now.Before(deadline.Add(-grace)) && (p.DeletionTimestamp == nil || p.DeletionTimestamp.After(*deadline)) {
 			// At least a second: 0 would take the pod out of the API before the kubelet has stopped it.
 			seconds := max(int64(deadline.Sub(now).Seconds()), 1)
-			err := r.Kube.Delete(ctx, p, client.GracePeriodSeconds(seconds), client.Preconditions{UID: ptr.To(p.UID)})
+			err := r.Kube.Delete(ctx, p, client.GracePeriodSeconds(seconds), client.Preconditions{UID: new(p.UID)})
 			if client.IgnoreNotFound(err) != nil {
 				return "", fmt.Errorf("deleting pod %q: %w", client.ObjectKeyFromObject(p), err)
 			}
@@ -111,7 +111,7 @@ func (r *Reconciler) remove(ctx context.Context, p *corev1.Pod, deadline *time.T
 	}
 	err = r.Kube.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(p.UID)}},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(p.UID)}},
 	})
 	switch {
 	case err == nil:

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -53,7 +52,7 @@ func (r *Reconciler) awaitRegistration(ctx context.Context, claim *karpv1.NodeCl
 
 // end deletes a claim.
 func (o *Options) end(ctx context.Context, claim *karpv1.NodeClaim, reason, message string) error {
-	err := o.Kube.Delete(ctx, claim, client.Preconditions{UID: ptr.To(claim.UID)})
+	err := o.Kube.Delete(ctx, claim, client.Preconditions{UID: new(claim.UID)})
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("deleting NodeClaim %q: %w", claim.Name, err))
 	}

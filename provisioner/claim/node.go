@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,7 +54,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 		if claim.DeletionTimestamp != nil || !managed(claim) {
 			continue // its own reconciler is at it
 		}
-		if err := r.Kube.Delete(ctx, claim, client.Preconditions{UID: ptr.To(claim.UID)}); client.IgnoreNotFound(err) != nil {
+		if err := r.Kube.Delete(ctx, claim, client.Preconditions{UID: new(claim.UID)}); client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("deleting NodeClaim %q: %w", claim.Name, err)
 		}
 		log.FromContext(ctx).Info("deleted claim of a deleted node", "nodeClaim", claim.Name, "node", node.Name)

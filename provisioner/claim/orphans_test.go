@@ -46,11 +46,13 @@ func TestOrphans(t *testing.T) {
 		{"claim waits for it", []ec2.Instance{instance("i-1", "x", old)}, []karpv1.NodeClaim{waiting("x", "")}, nil},
 		{"second instance of a claim", []ec2.Instance{instance("i-1", "x", old), instance("i-2", "x", old)}, []karpv1.NodeClaim{has("x", "", "i-1")}, []string{"i-2"}},
 		{
-			"group has lost a claim", []ec2.Instance{instance("i-3", "g", old), instance("i-2", "g", old), instance("i-1", "g", old)},
+			"group has lost a claim",
+			[]ec2.Instance{instance("i-3", "g", old), instance("i-2", "g", old), instance("i-1", "g", old)},
 			[]karpv1.NodeClaim{has("a", "g", "i-1"), waiting("b", "g")}, []string{"i-3"},
 		},
 		{
-			"a young instance of a group takes a place", []ec2.Instance{instance("i-1", "g", young), instance("i-2", "g", old)},
+			"a young instance of a group takes a place",
+			[]ec2.Instance{instance("i-1", "g", young), instance("i-2", "g", old)},
 			[]karpv1.NodeClaim{waiting("a", "g"), waiting("b", "g")}, nil,
 		},
 		{

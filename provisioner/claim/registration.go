@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
@@ -86,7 +85,7 @@ func own(claim *karpv1.NodeClaim, node *corev1.Node) {
 		}
 	}
 	node.OwnerReferences = append(node.OwnerReferences, metav1.OwnerReference{
-		APIVersion: apiVersion, Kind: kind, Name: claim.Name, UID: claim.UID, BlockOwnerDeletion: ptr.To(true),
+		APIVersion: apiVersion, Kind: kind, Name: claim.Name, UID: claim.UID, BlockOwnerDeletion: new(true),
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -155,7 +154,7 @@ func (r *Reconciler) outOfService(ctx context.Context, node *corev1.Node) error 
 	if node.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := r.Kube.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
+	if err := r.Kube.Delete(ctx, node, client.Preconditions{UID: new(node.UID)}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting node %q: %w", node.Name, err)
 	}
 	return nil
@@ -244,7 +243,7 @@ func (r *Reconciler) release(ctx context.Context, nodes []corev1.Node) error {
 
 func (o *Options) releaseNode(ctx context.Context, node *corev1.Node) error {
 	if node.DeletionTimestamp == nil {
-		if err := o.Kube.Delete(ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {
+		if err := o.Kube.Delete(ctx, node, client.Preconditions{UID: new(node.UID)}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting node %q: %w", node.Name, err)
 		}
 	}

@@ -80,9 +80,9 @@ func (r *run) failed(ctx context.Context, err error, req *request) error {
 		if req == nil {
 			return err
 		}
-		var e *capacity.Error
-		errors.As(err, &e)
-		r.short(ctx, e, req)
+		if e, ok := errors.AsType[*capacity.Error](err); ok {
+			r.short(ctx, e, req)
+		}
 		return nil
 	case capacity.Conflict:
 		return r.settle(ctx, err)
@@ -94,7 +94,7 @@ func (r *run) failed(ctx context.Context, err error, req *request) error {
 	case capacity.Unauthorized, capacity.Invalid:
 		return r.slowly(ctx, err)
 	default:
-		if ctx.Err() != nil || !r.sleep(ctx, backoff(fastRetry, fastRetryMax, r.retries, err), nil) {
+		if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, r.retries, err), nil) {
 			return err
 		}
 		r.retries++
@@ -115,7 +115,7 @@ func (r *run) settle(ctx context.Context, cause error) error {
 		found, err := r.l.Cloud.DescribeByTag(ctx, ec2.TagLaunch, []string{r.id})
 		if err == nil {
 			r.attempt++
-			r.handOut(found, sent{})
+			r.handOut(ctx, found, sent{})
 			return nil
 		}
 		if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, n, err), nil) {
@@ -140,7 +140,7 @@ func (r *run) slowly(ctx context.Context, err error) error {
 	change := r.l.change()
 	if reason := reasonOf(err); r.told != reason {
 		r.told = reason
-		r.tell(err, true)
+		r.tell(ctx, err, true)
 	}
 	if !r.sleep(ctx, backoff(slowRetry, slowRetryMax, r.retries, err), change) {
 		return err
@@ -151,32 +151,30 @@ func (r *run) slowly(ctx context.Context, err error) error {
 
 // giveUp ends the launch of all waiting claims. They stay known, so that they are not launched again before they are
 // deleted: by whoever hears the report, or by package claim at the launch timeout.
-func (r *run) giveUp(err error) {
-	if r.life.Err() == nil {
-		r.tell(err, false)
+func (r *run) giveUp(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		r.tell(ctx, err, false)
 	}
 	r.waiting = nil
 }
 
 // tell writes the cause to the waiting claims and reports it.
-func (r *run) tell(err error, retrying bool) {
+func (r *run) tell(ctx context.Context, err error, retrying bool) {
 	if len(r.waiting) == 0 {
 		return
 	}
-	log.FromContext(r.life).Info("launch is stuck", "claims", len(r.waiting), "nodeClaim", r.waiting[0].claim.Name, "retrying", retrying, "reason", err.Error())
+	log.FromContext(ctx).Info("launch is stuck", "claims", len(r.waiting), "nodeClaim", r.waiting[0].claim.Name, "retrying", retrying, "reason", err.Error())
 	for _, p := range r.waiting {
 		if r.l.Events != nil {
 			r.l.Events.Eventf(p.claim, nil, corev1.EventTypeWarning, eventReason(err), "Launch", "NodeClaim %s: %s", p.claim.Name, short(err.Error()))
 		}
-		r.finishing.Add(1)
-		go func() {
-			defer r.finishing.Done()
-			claim := r.l.writeFailure(r.life, p.claim, err, retrying)
+		r.finishing.Go(func() {
+			claim := r.l.writeFailure(ctx, p.claim, err, retrying)
 			if !retrying {
 				r.l.Metrics.Duration.WithLabelValues("failed").Observe(r.l.Clock.Since(p.handed).Seconds())
 			}
 			r.l.report(Outcome{Claim: claim, Err: err, Retrying: retrying, Timings: Timings{HandedOver: p.handed}})
-		}()
+		})
 	}
 }
 
@@ -186,17 +184,19 @@ func (l *Launcher) report(o Outcome) {
 	}
 }
 
-// sleep waits for d or until wake is closed; false if ctx ended first.
+// sleep waits for d or until wake is closed; false if the launch's time is up, or the process's, before.
 func (r *run) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	timer := r.l.Clock.NewTimer(d)
+	left := r.deadline.Sub(r.l.Clock.Now())
+	timer := r.l.Clock.NewTimer(min(d, left))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-wake:
+		return true
 	case <-timer.C():
+		return d < left
 	}
-	return ctx.Err() == nil
 }
 
 // backoff is the wait before retry n (from 0): it doubles from first to limit, half of it at random so that a crowd
@@ -204,8 +204,7 @@ func (r *run) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) 
 func backoff(first, limit time.Duration, n int, err error) time.Duration {
 	d := min(first<<min(n, 20), limit)
 	d = d/2 + rand.N(d/2+1)
-	var e *capacity.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*capacity.Error](err); ok {
 		d = max(d, e.RetryAfter)
 	}
 	return d
@@ -213,8 +212,7 @@ func backoff(first, limit time.Duration, n int, err error) time.Duration {
 
 // codeOf returns the cloud's error code, empty if there is none.
 func codeOf(err error) string {
-	var e *capacity.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*capacity.Error](err); ok {
 		return e.Code
 	}
 	return ""

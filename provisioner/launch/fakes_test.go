@@ -194,6 +194,13 @@ func (s *store) DeleteTemplate(_ context.Context, name string) error {
 	return nil
 }
 
+// removed are the templates deleted so far.
+func (s *store) removed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.deleted)
+}
+
 func (s *store) Templates(context.Context) ([]ec2.StoredTemplate, error) { return s.listed, nil }
 
 type eks struct{}

@@ -50,12 +50,10 @@ func (l *Launcher) finish(ctx context.Context, given []*assigned) {
 	var wg sync.WaitGroup
 	for _, a := range given {
 		l.patches <- struct{}{}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			defer func() { <-l.patches }()
 			l.complete(ctx, a, class)
-		}()
+		})
 	}
 	wg.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,7 +145,7 @@ func TestFailuresByKind(t *testing.T) {
 		},
 		{
 			name: "answer lost although the call was carried out: repeated, not doubled", claims: 1,
-			script: func(n int, req ec2.FleetRequest, launch launcher) (ec2.FleetResult, error, bool) {
+			script: func(_ int, req ec2.FleetRequest, launch launcher) (ec2.FleetResult, error, bool) {
 				launch(req.Count)
 				return ec2.FleetResult{}, failure(capacity.Unavailable, "InternalError"), true
 			},
@@ -366,6 +367,43 @@ func TestMissingFinalizerIsAddedFirst(t *testing.T) {
 	})
 }
 
+// death ends a process at one step of a launch.
+type death struct {
+	die  func(step string, n int) bool
+	kill context.CancelFunc
+
+	mu      sync.Mutex
+	dead    bool
+	patches int
+}
+
+// at reports whether the process ends at the step, and ends it.
+func (d *death) at(step string, n int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dead || !d.die(step, n) {
+		return false
+	}
+	d.dead = true
+	d.kill()
+	return true
+}
+
+// patch counts API writes.
+func (d *death) patch() {
+	d.mu.Lock()
+	n := d.patches
+	d.patches++
+	d.mu.Unlock()
+	d.at("patch", n)
+}
+
+func (d *death) happened() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead
+}
+
 // TestRestart ends the process at every step of a launch and lets another one go on. Whatever the instant, each claim has
 // one instance in the end, and no instance is left over.
 func TestRestart(t *testing.T) {
@@ -432,7 +470,7 @@ func TestRestart(t *testing.T) {
 		},
 		{
 			name: "prices changed while the call was under way", claims: 1, die: func(step string, _ int) bool { return step == "acted" },
-			between: func(t *testing.T, r *rig) { r.out.Mark(key("m6g.large", "a", "spot")) },
+			between: func(_ *testing.T, r *rig) { r.out.Mark(key("m6g.large", "a", "spot")) },
 		},
 		{
 			name: "group: a claim was deleted while the call was under way", claims: 3, die: func(step string, _ int) bool { return step == "sent" },
@@ -453,26 +491,18 @@ func TestRestart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, kill := context.WithCancel(quiet(t.Context()))
 				defer kill()
-				dead, patches := false, 0
+				d := &death{die: tc.die, kill: kill}
 				base := newKube(t, readyClass()).(client.WithWatch)
 				kube := interceptor.NewClient(base, interceptor.Funcs{
 					Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-						if !dead && tc.die("patch", patches) {
-							dead = true
-							kill()
-						}
-						patches++
+						d.patch()
 						if ctx.Err() != nil {
 							return ctx.Err()
 						}
 						return c.Patch(ctx, o, p, opts...)
 					},
 					SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-						if !dead && tc.die("patch", patches) {
-							dead = true
-							kill()
-						}
-						patches++
+						d.patch()
 						if ctx.Err() != nil {
 							return ctx.Err()
 						}
@@ -482,13 +512,11 @@ func TestRestart(t *testing.T) {
 				made := create(t, kube, claims(tc.claims, map[bool]string{true: "group"}[tc.claims > 1])...)
 				ec2side := newCloud()
 				ec2side.script = func(n int, req ec2.FleetRequest, launch launcher) (ec2.FleetResult, error, bool) {
-					if dead {
+					if d.happened() {
 						return ec2.FleetResult{}, nil, false
 					}
 					cut := failure(capacity.Unavailable, "")
-					if tc.die("sent", n) {
-						dead = true
-						kill()
+					if d.at("sent", n) {
 						return ec2.FleetResult{}, cut, true
 					}
 					if tc.first != nil {
@@ -497,9 +525,7 @@ func TestRestart(t *testing.T) {
 						}
 					}
 					result := launch(req.Count)
-					if tc.die("acted", n) {
-						dead = true
-						kill()
+					if d.at("acted", n) {
 						return ec2.FleetResult{}, cut, true
 					}
 					return result, nil, true
@@ -509,7 +535,7 @@ func TestRestart(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if !dead {
+				if !d.happened() {
 					t.Fatal("the first process was never ended: the test tests nothing")
 				}
 

@@ -224,9 +224,9 @@ func (l *Launcher) start(ctx context.Context, g group, now time.Time, before lau
 		r.inbox = append(r.inbox, fresh...)
 		return
 	}
-	r := newRun(ctx, l, g.id, fresh, before)
+	r := newRun(l, g.id, fresh, before)
 	l.runs[g.id] = r
-	go r.do()
+	go r.do(ctx)
 }
 
 // forget drops what is remembered about a claim that is gone or complete.

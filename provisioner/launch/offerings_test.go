@@ -5,12 +5,12 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -91,7 +91,7 @@ func TestChoose(t *testing.T) {
 			claim := tc.claim.Obj()
 			for i := range claim.Spec.Requirements {
 				if n, ok := tc.min[claim.Spec.Requirements[i].Key]; ok {
-					claim.Spec.Requirements[i].MinValues = ptr.To(n)
+					claim.Spec.Requirements[i].MinValues = new(n)
 				}
 			}
 			w, err := wantedBy(claim)
@@ -99,12 +99,7 @@ func TestChoose(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := choose(catalog, w, func(k capacity.OfferingKey) bool {
-				for _, o := range tc.out {
-					if o == k {
-						return true
-					}
-				}
-				return false
+				return slices.Contains(tc.out, k)
 			})
 			if tc.wantErr != "" {
 				if err == nil || err.Error() != tc.wantErr || capacity.KindOf(err) != capacity.NoCapacity {

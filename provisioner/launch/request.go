@@ -23,8 +23,11 @@ import (
 // request is a fleet request and what it was made of.
 type request struct {
 	fleet     ec2.FleetRequest
+	claim     *karpv1.NodeClaim
+	class     *v1.EC2NodeClass
+	images    []image
 	offerings []capacity.CatalogOffering
-	// subnets by zone, templates by name.
+	// subnets are those named, by zone; templates the names of those named.
 	subnets   map[string]string
 	templates []string
 	// booked addresses in each of the subnets.
@@ -61,7 +64,7 @@ func (r *run) request(ctx context.Context) (*request, error) {
 		return nil, err
 	}
 	// 4. The call.
-	req := &request{offerings: offerings, subnets: map[string]string{}}
+	req := &request{claim: claim, class: class, images: images, offerings: offerings, subnets: map[string]string{}}
 	req.fleet = ec2.FleetRequest{
 		Token:        token(r.id, r.attempt),
 		Count:        int32(len(r.waiting)),
@@ -72,7 +75,7 @@ func (r *run) request(ctx context.Context) (*request, error) {
 	if r.attempt == 1 {
 		req.fleet.Count += int32(r.done) // a repeated first call has to be the same call
 	}
-	if err := r.override(ctx, req, claim, class, images, subnets); err != nil {
+	if err := r.override(ctx, req, subnets); err != nil {
 		return nil, err
 	}
 	r.book(req)
@@ -80,17 +83,17 @@ func (r *run) request(ctx context.Context) (*request, error) {
 }
 
 // override fills in the acceptable (type, subnet, template) combinations.
-func (r *run) override(ctx context.Context, req *request, claim *karpv1.NodeClaim, class *v1.EC2NodeClass, images []image, subnets map[string]string) error {
+func (r *run) override(ctx context.Context, req *request, subnets map[string]string) error {
 	names := map[string]string{} // image → template
 	for _, o := range req.offerings {
-		id := imageFor(images, o.Type)
+		id := imageFor(req.images, o.Type)
 		if id == "" {
 			continue
 		}
 		name, ok := names[id]
 		if !ok {
 			var err error
-			if name, err = r.l.Templates.name(ctx, class, claim, id); err != nil {
+			if name, err = r.l.Templates.name(ctx, req.class, req.claim, id); err != nil {
 				return err
 			}
 			if err = r.l.Templates.ensure(ctx, name, false); err != nil {
@@ -105,7 +108,7 @@ func (r *run) override(ctx context.Context, req *request, claim *karpv1.NodeClai
 		})
 	}
 	if len(req.fleet.Overrides) == 0 {
-		return noCapacity("no image of EC2NodeClass %q boots on any of the %d offerings chosen", class.Name, len(req.offerings))
+		return noCapacity("no image of EC2NodeClass %q boots on any of the %d offerings chosen", req.class.Name, len(req.offerings))
 	}
 	return nil
 }

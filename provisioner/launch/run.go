@@ -48,15 +48,15 @@ type run struct {
 	// ensured is set once templates that EC2 did not know have been made.
 	ensured bool
 
-	// life ends with this process's leadership: what EC2 has launched is finished even after the launch's own time limit.
-	life      context.Context
+	// deadline ends the attempts; what EC2 has launched by then is finished all the same.
+	deadline  time.Time
 	finishing sync.WaitGroup
 }
 
-func newRun(ctx context.Context, l *Launcher, id string, claims []*pending, before launched) *run {
+func newRun(l *Launcher, id string, claims []*pending, before launched) *run {
 	r := &run{
-		l: l, id: id, life: log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", id)), waiting: claims, owned: map[string]bool{}, done: before.total,
-		attempt: 1, out: map[capacity.OfferingKey]bool{}, found: before.instances, settled: before.fresh,
+		l: l, id: id, waiting: claims, owned: map[string]bool{}, done: before.total,
+		attempt: 1, deadline: l.Clock.Now().Add(l.Timeout), out: map[capacity.OfferingKey]bool{}, found: before.instances, settled: before.fresh,
 	}
 	for instance := range before.owned {
 		r.owned[instance] = true
@@ -64,14 +64,13 @@ func newRun(ctx context.Context, l *Launcher, id string, claims []*pending, befo
 	return r
 }
 
-// do runs the launch to its end.
-func (r *run) do() {
-	ctx, cancel := context.WithTimeout(r.life, r.l.Timeout)
-	defer cancel()
-	r.handOut(r.found, sent{})
+// do runs the launch to its end. ctx ends with this process's leadership.
+func (r *run) do(ctx context.Context) {
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", r.id))
+	r.handOut(ctx, r.found, sent{})
 	for r.open() {
 		if err := r.try(ctx); err != nil {
-			r.giveUp(err)
+			r.giveUp(ctx, err)
 		}
 	}
 	r.finishing.Wait()
@@ -92,7 +91,7 @@ func (r *run) open() bool {
 	return true
 }
 
-// try makes one attempt and deals with its answer. An error ends the launch. ctx ends with the launch's time limit.
+// try makes one attempt and deals with its answer. An error ends the launch.
 func (r *run) try(ctx context.Context) error {
 	if err := r.protect(ctx); err != nil || len(r.waiting) == 0 {
 		return err
@@ -108,7 +107,7 @@ func (r *run) try(ctx context.Context) error {
 		return r.failed(ctx, err, req)
 	}
 	r.attempt++
-	r.handOut(instancesOf(result.Instances), s)
+	r.handOut(ctx, instancesOf(result.Instances), s)
 	return r.failedPartly(ctx, result, req)
 }
 
@@ -156,6 +155,8 @@ type sent struct {
 // send calls CreateFleet until EC2 gives an answer that means something. The request and its token stay the same: a call
 // that EC2 carried out although its answer was lost is answered, not repeated.
 func (r *run) send(ctx context.Context, s *sent) (ec2.FleetResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.deadline.Sub(r.l.Clock.Now()))
+	defer cancel()
 	for n := 0; ; n++ {
 		s.at = r.l.Clock.Now()
 		result, err := r.l.Cloud.Fleet(ctx, s.req.fleet)
@@ -189,7 +190,7 @@ func transient(k capacity.Kind) bool {
 
 // handOut gives instances to waiting claims, both in sorted order, and finishes those claims in the background. Instances
 // that have a claim, are not alive, or are more than the claims stay as they are.
-func (r *run) handOut(instances []ec2.Instance, s sent) {
+func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 	slices.SortFunc(instances, func(a, b ec2.Instance) int { return strings.Compare(a.ID, b.ID) })
 	var given []*assigned
 	for _, i := range instances {
@@ -201,7 +202,7 @@ func (r *run) handOut(instances []ec2.Instance, s sent) {
 			continue
 		}
 		if len(r.waiting) == 0 {
-			log.FromContext(r.life).Info("instance is more than the claims of its launch", "instanceID", i.ID)
+			log.FromContext(ctx).Info("instance is more than the claims of its launch", "instanceID", i.ID)
 			continue
 		}
 		r.owned[i.ID] = true
@@ -214,11 +215,7 @@ func (r *run) handOut(instances []ec2.Instance, s sent) {
 	if len(given) == 0 {
 		return
 	}
-	r.finishing.Add(1)
-	go func() {
-		defer r.finishing.Done()
-		r.l.finish(r.life, given)
-	}()
+	r.finishing.Go(func() { r.l.finish(ctx, given) })
 }
 
 func instancesOf(in []ec2.FleetInstance) []ec2.Instance {

@@ -139,15 +139,13 @@ func (t *Templates) sync(ctx context.Context) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for name := range names {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			if err := t.ensure(ctx, name, false); err != nil {
 				mu.Lock()
 				note(err)
 				mu.Unlock()
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	note(t.collect(ctx))

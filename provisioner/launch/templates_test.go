@@ -97,8 +97,8 @@ func TestUnusedTemplatesAreCollected(t *testing.T) {
 		go templates.Run(quiet(t.Context()))
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
-		if len(s.deleted) != 0 {
-			t.Errorf("deleted %v within the hour", s.deleted)
+		if got := s.removed(); len(got) != 0 {
+			t.Errorf("deleted %v within the hour", got)
 		}
 		pool := builder.NodePool("default").Obj()
 		if err := kube.Delete(t.Context(), pool); err != nil {
@@ -107,13 +107,13 @@ func TestUnusedTemplatesAreCollected(t *testing.T) {
 		templates.trigger()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if d := cmp.Diff([]string{"karpenter.k8s.aws/left-over"}, s.deleted); d != "" {
+		if d := cmp.Diff([]string{"karpenter.k8s.aws/left-over"}, s.removed()); d != "" {
 			t.Errorf("deleted after an hour (-want +got):\n%s", d)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(s.deleted) != 3 {
-			t.Errorf("deleted %v, want the templates of the deleted pool too, and never Karpenter's", s.deleted)
+		if got := s.removed(); len(got) != 3 || slices.Contains(got, "karpenter.k8s.aws/karpenters") {
+			t.Errorf("deleted %v, want the templates of the deleted pool too, and never Karpenter's", got)
 		}
 	})
 }
