@@ -29,7 +29,7 @@ import (
 type Cluster struct {
 	stores map[reflect.Type]cache.Indexer
 	// Client holds the NodePools, NodeClaims and EC2NodeClasses.
-	Client client.Client
+	Client client.WithWatch
 	// Catalogs are what can be bought, by class name; a class without one is not known yet.
 	Catalogs map[string]*capacity.Catalog
 }

@@ -1,0 +1,318 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/launch"
+	"github.com/slipway-sh/slipway/test/builder"
+)
+
+func (b *bed) did(what string, want ...string) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, b.take()); diff != "" {
+		b.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestClaimIsWrittenBeforeLaunchAndOnce(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("x", "1"), pod("y", "2"))
+		b.did("first batch", "event y Normal Nominated ", "event x Normal Nominated ", "launch for default/y,default/x")
+		b.offer(pod("x", "1"), pod("y", "2"))
+		b.did("offered again")
+		b.offer(pod("z", "500m"))
+		b.did("a pod for which the node on its way has room", "event z Normal Nominated ")
+		c := b.claim()
+		type claim struct {
+			Pool, Pods, Price string
+			Finalizer         bool
+			Owner             string
+			Requests          corev1.ResourceList
+		}
+		want := claim{"p", "default/y,default/x", "0.20000", true, "p", corev1.ResourceList{"cpu": resource.MustParse("3"), "memory": resource.MustParse("2Gi"), "pods": resource.MustParse("2")}}
+		got := claim{
+			c.Labels[karpv1.NodePoolLabelKey], c.Annotations[PodsAnnotation], c.Annotations[PriceAnnotation], len(c.Finalizers) == 1 && c.Finalizers[0] == karpv1.TerminationFinalizer,
+			c.OwnerReferences[0].Name, c.Spec.Resources.Requests,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("claim (-want +got):\n%s", diff)
+		}
+		if parked, _ := b.Offer(pod("x", "1")); !parked {
+			t.Error("a planned pod is not parked")
+		}
+	})
+}
+
+func TestEqualClaimsShareALaunchGroup(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("a", "15"), pod("b", "15"), pod("c", "3500m"))
+		groups := map[string]int{}
+		for _, c := range b.written() {
+			groups[c.Annotations[launch.LaunchGroupAnnotation]]++
+		}
+		if len(b.written()) != 3 || len(groups) != 2 || groups[""] != 1 {
+			t.Errorf("claims by launch group: %v, want two in one group and one in none", groups)
+		}
+	})
+}
+
+func TestFailedWritePutsPodsBack(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.createFails = []error{errors.New("etcd is full"), errors.New("etcd is full")}
+		b.run()
+		b.offer(pod("x", "1"))
+		b.did("the write fails")
+		b.pass(time.Second)
+		b.did("it fails again")
+		b.pass(2 * time.Second)
+		b.did("it succeeds", "event x Normal Nominated ", "launch for default/x")
+		b.claim()
+	})
+}
+
+func TestOneFailedWriteDelaysNoOther(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.createFails = []error{errors.New("conflict")}
+		b.run()
+		b.offer(pod("a", "15"), pod("b", "15"))
+		if got := len(b.written()); got != 1 {
+			t.Errorf("%d claims at once, want the one whose write worked", got)
+		}
+		b.pass(2 * time.Second)
+		if got := len(b.written()); got != 2 {
+			t.Errorf("%d claims in the end, want 2", got)
+		}
+	})
+}
+
+func TestLostClaimIsPlannedAgain(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("x", "1"))
+		b.take()
+		c := b.claim()
+		c.Finalizers = nil
+		if err := b.api.Update(b.ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.api.Delete(b.ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		b.onClaim(b.ctx, c, true)
+		b.pass(10 * time.Millisecond)
+		b.did("the claim is gone", "event x Normal Nominated ", "launch for default/x")
+		b.onClaim(b.ctx, c, true)
+		b.pass(10 * time.Millisecond)
+		b.did("the same news again")
+	})
+}
+
+func TestUnplacedPods(t *testing.T) {
+	const reason = `no node can be bought for the pod; nearest NodePool "p": asks for 500 cpu, the largest instance type that would do has 16 left after daemonset pods`
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("huge", "500"))
+		b.did("refused", "event huge Warning FailedScheduling "+reason, "release huge")
+		if parked, _ := b.Offer(pod("huge", "500")); parked {
+			t.Error("an unplaced pod is parked")
+		}
+		b.pass(9 * time.Second)
+		b.did("before its time")
+		b.pass(5 * time.Second)
+		b.did("tried again, told once", "release huge")
+		b.Changed()
+		b.pass(50 * time.Millisecond)
+		b.did("something changed", "release huge")
+		if n := len(b.written()); n != 0 {
+			t.Errorf("%d claims for a pod that fits nowhere", n)
+		}
+		b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog(builder.InstanceType("u.metal").CPU("600").Memory("1Ti").OnDemand(60, "a"))
+		b.Changed()
+		b.pass(50 * time.Millisecond)
+		b.did("a type that holds it is sold", "event huge Normal Nominated ", "launch for default/huge")
+	})
+}
+
+func TestGoneAndBoundPodsAreForgotten(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		for _, p := range []*corev1.Pod{pod("deleted", "1"), pod("leaving", "1"), pod("bound", "1")} {
+			b.Offer(p)
+		}
+		b.onPod(pod("deleted", "1"), true)
+		b.onPod(builder.Pod("leaving").UID("leaving").Deleted(time.Now()).Obj(), false)
+		b.onPod(builder.Pod("bound").UID("bound").On("n").Obj(), false)
+		b.offer()
+		b.pass(2 * time.Second)
+		b.did("nothing waits any more")
+		if got := b.ledger.counts(); got != [3]int{} {
+			t.Errorf("ledger = %v", got)
+		}
+	})
+}
+
+func TestUsableNodeLetsPodsGo(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("x", "1"), pod("y", "1"))
+		b.take()
+		c := b.launched(b.claim(), nil)
+		b.did("launched")
+		c = b.launched(c, builder.Node("n1").CPU("4").Memory("16Gi").NotReady())
+		b.did("joined")
+		c = b.launched(c, builder.Node("n1").CPU("4").Memory("16Gi"))
+		b.did("ready", "reserve x on n1", "reserve y on n1", "release x y")
+		b.launched(c, builder.Node("n1").CPU("4").Memory("16Gi"))
+		b.did("still ready")
+		if parked, node := b.Offer(pod("x", "1")); parked || node != "n1" {
+			t.Errorf("offered with a usable node: parked %v, node %q", parked, node)
+		}
+		b.pass(bindGrace)
+		b.offer(pod("x", "1"))
+		b.did("x did not bind in time and is planned anew", "event x Normal Nominated ", "launch for default/x")
+	})
+}
+
+func TestNodeEventLetsPodsGo(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("x", "1"))
+		c := b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi").NotReady())
+		b.take()
+		n := builder.Node("n1").CPU("4").Memory("16Gi").ProviderID(c.Status.ProviderID).Label(karpv1.NodeRegisteredLabelKey, "true").Obj()
+		b.cluster.Put(n)
+		b.onNode(b.ctx, builder.Node("other").Obj())
+		b.did("a node of nobody")
+		b.onNode(b.ctx, n)
+		b.did("the node", "reserve x on n1", "release x")
+	})
+}
+
+func TestReport(t *testing.T) {
+	for name, tc := range map[string]struct {
+		outcome launch.Outcome
+		want    []string
+		claims  int
+	}{
+		"an instance with a known name": {
+			outcome: launch.Outcome{NodeName: "n1"}, claims: 1,
+			want: []string{"reserve x on n1", "nominate x on n1"},
+		},
+		"an instance without a name yet": {claims: 1},
+		"a delay": {
+			outcome: launch.Outcome{Retrying: true, Err: &capacity.Error{Kind: capacity.Unauthorized, Code: "UnauthorizedOperation"}}, claims: 1,
+			want: []string{`event x Warning LaunchDelayed NodeClaim "C" cannot be launched yet: Unauthorized: UnauthorizedOperation`},
+		},
+		"a failure": {
+			outcome: launch.Outcome{Err: &capacity.Error{Kind: capacity.NoCapacity, Code: "InsufficientInstanceCapacity"}}, claims: 2,
+			want: []string{
+				`event x Warning LaunchFailed NodeClaim "C" was not launched, another node is looked for: NoCapacity: InsufficientInstanceCapacity`,
+				"event x Normal Nominated ", "launch for default/x",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.run()
+				b.offer(pod("x", "1"))
+				b.take()
+				o := tc.outcome
+				o.Claim = b.claim().DeepCopy()
+				name := o.Claim.Name
+				b.Report(o)
+				b.pass(50 * time.Millisecond)
+				got := b.take()
+				for i := range got {
+					got[i] = strings.ReplaceAll(got[i], name, "C")
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if n := len(b.written()); n != tc.claims { // a failed claim waits for its finalizer, marked as deleted
+					t.Errorf("%d claims, want %d", n, tc.claims)
+				}
+				if tc.claims == 2 {
+					c := &karpv1.NodeClaim{}
+					if err := b.api.Get(b.ctx, client.ObjectKey{Name: name}, c); err != nil || c.DeletionTimestamp.IsZero() {
+						t.Errorf("the failed claim is not being deleted: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("x", "1"), pod("y", "1"))
+		c := b.claim()
+		c.CreationTimestamp.Time = builder.Epoch().Add(time.Minute)
+		c.Annotations[launch.NodeNameAnnotation] = "n1"
+		if err := b.api.Update(b.ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		y := pod("y", "1")
+		y.Spec.NodeName = "elsewhere"
+		b.cluster.Put(y)
+		b.take()
+
+		b.Provisioner = b.process(nil) // the old process is gone
+		b.run()
+		b.did("the claim is taken over, with the pod that still waits", "reserve x on n1", "nominate x on n1")
+		b.offer(pod("x", "1"))
+		b.did("its pod fails to schedule again")
+		b.launched(c, builder.Node("n1").CPU("4").Memory("16Gi"))
+		b.did("its node is usable", "reserve x on n1", "release x")
+		b.claim()
+	})
+}
+
+func TestAdoptLeavesOthersAlone(t *testing.T) {
+	claim := func(name, pods string) *builder.NodeClaimBuilder {
+		return builder.NodeClaim(name).UID(name).Pool("p").Annotation(PodsAnnotation, pods).Created(builder.Epoch().Add(time.Hour))
+	}
+	younger := builder.Pod("younger").UID("younger").Created(builder.Epoch().Add(2 * time.Hour)).Obj()
+	inBubble(t, nil, func(b *bed) {
+		b.cluster.Put(younger)
+		b.cluster.Put(pod("x", "1"))
+		b.run()
+		b.did("nothing")
+		if got := b.ledger.counts(); got != [3]int{} {
+			t.Errorf("ledger = %v", got)
+		}
+	},
+		claim("leaving", "default/x").Deleted(builder.Epoch()).Obj(),
+		claim("of-nobody", "").Obj(),
+		claim("of-gone-pods", "default/gone,nonsense").Obj(),
+		claim("older-than-its-pod", "default/younger").Obj(),
+	)
+}
+
+func TestRunWaitsForLeadership(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		go func() { _ = b.Run(b.ctx) }()
+		b.offer(pod("x", "1"))
+		b.pass(time.Minute)
+		b.did("not leading")
+		b.Leading()
+		b.Leading()
+		b.pass(time.Second)
+		b.did("leading", "event x Normal Nominated ", "launch for default/x")
+	})
+}
