@@ -48,15 +48,20 @@ func TestOrphans(t *testing.T) {
 		{
 			"group has lost a claim",
 			[]ec2.Instance{instance("i-3", "g", old), instance("i-2", "g", old), instance("i-1", "g", old)},
-			[]karpv1.NodeClaim{has("a", "g", "i-1"), waiting("b", "g")}, []string{"i-3"},
+			[]karpv1.NodeClaim{has("a", "g", "i-1"), waiting("b", "g")},
+			[]string{"i-3"},
 		},
 		{
 			"a young instance of a group takes a place",
 			[]ec2.Instance{instance("i-1", "g", young), instance("i-2", "g", old)},
-			[]karpv1.NodeClaim{waiting("a", "g"), waiting("b", "g")}, nil,
+			[]karpv1.NodeClaim{waiting("a", "g"), waiting("b", "g")},
+			nil,
 		},
 		{
-			"claims of another group do not count", []ec2.Instance{instance("i-1", "g", old)}, []karpv1.NodeClaim{waiting("a", "h")}, []string{"i-1"},
+			"claims of another group do not count",
+			[]ec2.Instance{instance("i-1", "g", old)},
+			[]karpv1.NodeClaim{waiting("a", "h")},
+			[]string{"i-1"},
 		},
 		{"launched by Karpenter", []ec2.Instance{{ID: "i-1", State: "running", LaunchTime: old, Tags: map[string]string{"karpenter.sh/nodeclaim": "x"}}}, nil, nil},
 	}
