@@ -6,6 +6,7 @@ package scheduler
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,9 +24,11 @@ import (
 // recorder stands for the scheduling queue: it notes activations, and that the
 // gate of an activated pod is open by then.
 type recorder struct {
-	t         *testing.T
-	gate      *Gate
-	activated []string
+	t    *testing.T
+	gate *Gate
+
+	mu   sync.Mutex
+	pods []string
 }
 
 func (r *recorder) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
@@ -33,9 +36,16 @@ func (r *recorder) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 		if closed, _ := r.gate.state(pod.UID); closed {
 			r.t.Errorf("pod %q activated behind a closed gate", key)
 		}
-		r.activated = append(r.activated, key)
+		r.mu.Lock()
+		r.pods = append(r.pods, key)
+		r.mu.Unlock()
 	}
-	slices.Sort(r.activated)
+}
+
+func (r *recorder) activated() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(slices.Values(r.pods))
 }
 
 func newTestGate(t *testing.T) (*Gate, *recorder) {
@@ -67,7 +77,7 @@ func TestGateRelease(t *testing.T) {
 	}
 	gate.Release("uid-a", "uid-c", "uid-unknown")
 	gate.Release("uid-a")
-	if diff := cmp.Diff([]string{"ns/a", "ns/c"}, r.activated); diff != "" {
+	if diff := cmp.Diff([]string{"ns/a", "ns/c"}, r.activated()); diff != "" {
 		t.Errorf("activated (-want +got):\n%s", diff)
 	}
 	if closed, _ := gate.state("uid-b"); !closed {
@@ -96,10 +106,10 @@ func TestGateReleaseWaitsForTheCache(t *testing.T) {
 				gate.enter(testPod("b"))
 				gate.Reserve("uid-a", "node-1")
 				gate.Release("uid-a", "uid-b")
-				if diff := cmp.Diff([]string{"ns/b"}, r.activated); diff != "" {
+				if diff := cmp.Diff([]string{"ns/b"}, r.activated()); diff != "" {
 					t.Fatalf("activated at once (-want +got):\n%s", diff)
 				}
-				for len(r.activated) < 2 && time.Since(start) < time.Second {
+				for len(r.activated()) < 2 && time.Since(start) < time.Second {
 					pass(nodePoll)
 				}
 				if got := time.Since(start); got != tc.wantIn {
@@ -172,12 +182,12 @@ func TestGateRetryOpensByItself(t *testing.T) {
 		gate.Reserve("uid-a", "node-1")
 		gate.Release("uid-a")
 		gate.enter(testPod("a"))
-		if len(r.activated) != 1 {
-			t.Fatalf("activated %d times before the retry, want 1", len(r.activated))
+		if len(r.activated()) != 1 {
+			t.Fatalf("activated %d times before the retry, want 1", len(r.activated()))
 		}
 		pass(retryDelay)
-		if len(r.activated) != 2 || gate.Closed() != 0 {
-			t.Errorf("activated %d times with %d closed, want 2 and 0", len(r.activated), gate.Closed())
+		if len(r.activated()) != 2 || gate.Closed() != 0 {
+			t.Errorf("activated %d times with %d closed, want 2 and 0", len(r.activated()), gate.Closed())
 		}
 	})
 }
@@ -192,7 +202,7 @@ func TestGateSweep(t *testing.T) {
 		if got := gate.sweep(); got != 1 {
 			t.Fatalf("sweep() = %d, want 1", got)
 		}
-		if diff := cmp.Diff([]string{"ns/old"}, r.activated); diff != "" {
+		if diff := cmp.Diff([]string{"ns/old"}, r.activated()); diff != "" {
 			t.Errorf("activated (-want +got):\n%s", diff)
 		}
 		pass(time.Minute)
@@ -211,11 +221,11 @@ func TestGateRunEndsWithItsContext(t *testing.T) {
 		go func() { defer close(done); gate.Run(ctx) }()
 		gate.enter(testPod("a"))
 		pass(59 * time.Second)
-		if len(r.activated) != 0 {
-			t.Errorf("activated %v before the deadline", r.activated)
+		if len(r.activated()) != 0 {
+			t.Errorf("activated %v before the deadline", r.activated())
 		}
 		pass(time.Minute / sweepsPerDeadline)
-		if diff := cmp.Diff([]string{"ns/a"}, r.activated); diff != "" {
+		if diff := cmp.Diff([]string{"ns/a"}, r.activated()); diff != "" {
 			t.Errorf("activated after the deadline (-want +got):\n%s", diff)
 		}
 		cancel()
