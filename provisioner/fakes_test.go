@@ -122,7 +122,7 @@ type bed struct {
 	*Provisioner
 	*diary
 	t       *testing.T
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // the bubble's context ends with the test, and so does the bed
 	cluster *source.Cluster
 	api     client.Client
 	// createFails is returned by the next so many creations of a claim.

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
-// FuzzFromSelectors reads selectors from text (one a line, "operator value value …", all on one key) and checks that
+// FuzzFromSelectors reads selectors from text (one a line, "operator value …", all on one key) and checks that
 // what is accepted behaves as defined for any label value, and that what is not is an error and no panic.
 func FuzzFromSelectors(f *testing.F) {
 	for _, seed := range []struct{ text, value string }{

@@ -21,9 +21,15 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
-// perPodLabels differ between the pods of one owner without meaning anything to placement. They are kept out of a class
-// so that a StatefulSet or an indexed Job is one class.
-var perPodLabels = sets.New("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index")
+// perPod reports whether the label differs between the pods of one owner without meaning anything to placement. Such
+// labels are kept out of a class so that a StatefulSet or an indexed Job is one class.
+func perPod(label string) bool {
+	switch label {
+	case "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index":
+		return true
+	}
+	return false
+}
 
 // signature is everything of a pod that decides where it may go, in a form that marshals deterministically.
 type signature struct {
@@ -67,15 +73,14 @@ func (b *Builder) sign(pod *corev1.Pod) (s signature, stable bool) {
 		if a.NodeAffinity != nil {
 			s.Affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		}
-		fixed := true
+		near, apart := true, true
 		if a.PodAffinity != nil {
-			s.PodAffinity, fixed = b.terms(pod, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-			stable = stable && fixed
+			s.PodAffinity, near = b.terms(pod, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 		if a.PodAntiAffinity != nil {
-			s.PodAnti, fixed = b.terms(pod, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-			stable = stable && fixed
+			s.PodAnti, apart = b.terms(pod, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
+		stable = stable && near && apart
 	}
 	if pod.Spec.NodeName == "" && hasClaims(pod) { // volumes of a pod that has its node constrain nothing any more
 		s.Volumes, stable = b.reach(pod), false
@@ -99,7 +104,7 @@ func requests(pod *corev1.Pod) (list corev1.ResourceList, stable bool) {
 func (s signature) classLabels(pod map[string]string) map[string]string {
 	out := make(map[string]string, len(pod))
 	for k, v := range pod {
-		if !perPodLabels.Has(k) || s.mentions(k) {
+		if !perPod(k) || s.mentions(k) {
 			out[k] = v
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -63,8 +62,10 @@ func (j *joiner) join(nodes []*corev1.Node, claims []*karpv1.NodeClaim) []*capac
 
 // foreign is a node that no claim stands for.
 func (j *joiner) foreign(n *corev1.Node) *capacity.Node {
-	out := &capacity.Node{Name: n.Name, Phase: capacity.Usable, Labels: n.Labels, Taints: n.Spec.Taints,
-		Capacity: capacity.FromList(n.Status.Capacity), Allocatable: capacity.FromList(n.Status.Allocatable)}
+	out := &capacity.Node{
+		Name: n.Name, Phase: capacity.Usable, Labels: n.Labels, Taints: n.Spec.Taints,
+		Capacity: capacity.FromList(n.Status.Capacity), Allocatable: capacity.FromList(n.Status.Allocatable),
+	}
 	if leaving(n) {
 		out.Phase = capacity.Leaving
 	}
@@ -83,13 +84,13 @@ func (j *joiner) claim(c *karpv1.NodeClaim, n *corev1.Node) *capacity.Node {
 	}
 	j.undecided(out, c)
 	kinds := j.candidates(out, c)
-	reported, promised := capacity.Resources{}, capacity.FromList(c.Status.Allocatable)
+	promised := capacity.FromList(c.Status.Allocatable)
 	switch {
 	case n != nil:
 		out.Name = n.Name
 		out.Requirements = nil
 		out.Capacity = expected(capacity.FromList(n.Status.Capacity), capacity.FromList(c.Status.Capacity))
-		reported = capacity.FromList(n.Status.Allocatable)
+		reported := capacity.FromList(n.Status.Allocatable)
 		if out.Phase == capacity.Usable || out.Phase == capacity.Leaving {
 			out.Labels, out.Taints, out.Allocatable = maps.Clone(n.Labels), n.Spec.Taints, reported
 		} else { // a booting kubelet may still report zeros and lack labels
@@ -232,8 +233,10 @@ func expected(reported, promised capacity.Resources) capacity.Resources {
 		}
 		return a
 	}
-	out := capacity.Resources{CPU: or(reported.CPU, promised.CPU), Memory: or(reported.Memory, promised.Memory),
-		Ephemeral: or(reported.Ephemeral, promised.Ephemeral), Pods: or(reported.Pods, promised.Pods), Extended: promised.Extended}
+	out := capacity.Resources{
+		CPU: or(reported.CPU, promised.CPU), Memory: or(reported.Memory, promised.Memory),
+		Ephemeral: or(reported.Ephemeral, promised.Ephemeral), Pods: or(reported.Pods, promised.Pods), Extended: promised.Extended,
+	}
 	for _, q := range reported.Extended {
 		if promised.Get(q.Name) == 0 {
 			out = out.Add(capacity.Resources{Extended: []capacity.Quantity{q}})

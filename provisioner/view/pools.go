@@ -10,10 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -25,11 +24,11 @@ func (b *Builder) pools(ctx context.Context) ([]*capacity.Pool, map[string]*capa
 	if err := b.src.Karpenter.List(ctx, &list); err != nil {
 		return nil, nil, fmt.Errorf("listing NodePools: %w", err)
 	}
-	var classes awsv1.EC2NodeClassList
+	var classes v1.EC2NodeClassList
 	if err := b.src.Karpenter.List(ctx, &classes); err != nil {
 		return nil, nil, fmt.Errorf("listing EC2NodeClasses: %w", err)
 	}
-	byName := make(map[string]*awsv1.EC2NodeClass, len(classes.Items))
+	byName := make(map[string]*v1.EC2NodeClass, len(classes.Items))
 	catalogs := make(map[string]*capacity.Catalog, len(classes.Items))
 	for i := range classes.Items {
 		c := &classes.Items[i]
@@ -54,7 +53,7 @@ func (b *Builder) pools(ctx context.Context) ([]*capacity.Pool, map[string]*capa
 	return out, catalogs, nil
 }
 
-func (b *Builder) pool(np *karpv1.NodePool, class *awsv1.EC2NodeClass, daemons []*capacity.Class) *capacity.Pool {
+func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*capacity.Class) *capacity.Pool {
 	ref := np.Spec.Template.Spec.NodeClassRef
 	p := &capacity.Pool{
 		Name:          np.Name,
@@ -115,7 +114,7 @@ func Requirements(np *karpv1.NodePool) (capacity.Requirements, error) {
 
 // Blocked says why nothing can be bought from the pool, empty if something can. It looks at the specs and the class's
 // own condition rather than at the pool's Ready condition, so that a controller that is down stops no pod.
-func Blocked(np *karpv1.NodePool, class *awsv1.EC2NodeClass) string {
+func Blocked(np *karpv1.NodePool, class *v1.EC2NodeClass) string {
 	ref := np.Spec.Template.Spec.NodeClassRef
 	switch {
 	case !np.DeletionTimestamp.IsZero():

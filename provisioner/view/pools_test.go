@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,10 +37,10 @@ func TestBlocked(t *testing.T) {
 		"class missing":                    {builder.NodePool("p").Obj(), nil, `EC2NodeClass "default" does not exist`},
 		"class being deleted":              {builder.NodePool("p").Obj(), ready().Deleted(builder.Epoch()), `EC2NodeClass "default" is being deleted`},
 		"class not looked at":              {builder.NodePool("p").Obj(), builder.EC2NodeClass("default"), `EC2NodeClass "default" has not been resolved yet`},
-		"class with a reason":              {builder.NodePool("p").Obj(), builder.EC2NodeClass("default").NotReady(awsv1.ConditionTypeSubnetsReady, "SubnetsNotFound", "no subnet matches"), `EC2NodeClass "default" is not ready: `},
+		"class with a reason":              {builder.NodePool("p").Obj(), builder.EC2NodeClass("default").NotReady(v1.ConditionTypeSubnetsReady, "SubnetsNotFound", "no subnet matches"), `EC2NodeClass "default" is not ready: `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var class *awsv1.EC2NodeClass
+			var class *v1.EC2NodeClass
 			if tc.class != nil {
 				class = tc.class.Obj()
 			}
@@ -76,8 +76,10 @@ func TestPools(t *testing.T) {
 	}
 	var got []poolShape
 	for _, p := range v.Pools {
-		s := poolShape{Name: p.Name, Blocked: p.Blocked, Requirements: p.Requirements.String(), Weight: p.Weight, Limits: capacity.FromList(p.Limits).String(), Nodes: -1,
-			MinValues: p.Requirements["karpenter.k8s.aws/instance-family"].MinValues, Offerings: p.Available.Len()}
+		s := poolShape{
+			Name: p.Name, Blocked: p.Blocked, Requirements: p.Requirements.String(), Weight: p.Weight, Limits: capacity.FromList(p.Limits).String(), Nodes: -1,
+			MinValues: p.Requirements["karpenter.k8s.aws/instance-family"].MinValues, Offerings: p.Available.Len(),
+		}
 		if p.LimitNodes != nil {
 			s.Nodes = *p.LimitNodes
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,8 +17,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -36,7 +35,7 @@ type Source struct {
 	// Karpenter reads NodePools, NodeClaims and EC2NodeClasses from a cache.
 	Karpenter client.Reader
 	// Catalog is what a class can buy, nil while that is not known.
-	Catalog func(*awsv1.EC2NodeClass) *capacity.Catalog
+	Catalog func(*v1.EC2NodeClass) *capacity.Catalog
 	// Available are the offerings of a catalogue EC2 is not known to be out of.
 	Available func(*capacity.Catalog) capacity.Set
 }

@@ -22,8 +22,8 @@ import (
 type difference struct {
 	name string
 	why  string
-	// planner says which side takes the pod.
-	planner bool
+	// planner says which side takes the pod; either that the other is possible, too.
+	planner, either bool
 	// explains reports whether the difference may be seen for the node; nil if the generator makes no such case.
 	explains func(w world, n *corev1.Node) bool
 	// example is the smallest case, about its first node.
@@ -88,8 +88,9 @@ func differences() []difference {
 		},
 		{
 			name:    "spread, cordoned domains",
-			why:     "a limit of the planner: a zone in which every node is cordoned is no domain, so its emptiness does not hold pods back",
+			why:     "a limit of the planner: a zone in which every node is cordoned is no domain, so its emptiness does not hold pods back, and it does not count for minDomains",
 			planner: true,
+			either:  true,
 			explains: func(w world, _ *corev1.Node) bool {
 				return len(w.pod.Spec.TopologySpreadConstraints) > 0 && slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { return n.Spec.Unschedulable })
 			},

@@ -8,7 +8,7 @@
 //
 //	go test ./test/fidelity -run Fidelity -v
 //
-// FIDELITY_PAIRS sets how many pairs are compared (default 10,000, some seconds)
+// FIDELITY_PAIRS sets how many pairs are compared (default 40,000, some seconds)
 // and FIDELITY_SEED where generation starts; a disagreement prints its seed. Where
 // Slipway differs on purpose, differences_test.go says so and why, one test each.
 //

@@ -103,7 +103,7 @@ func TestFidelityOfRequirements(t *testing.T) {
 	if compatible*20 < compared || deliberate*5 > compared {
 		t.Errorf("of %d pairs %d are compatible and %d differ for the listed reason: the generator has lost its subject", compared, compatible, deliberate)
 	}
-	t.Logf("compared %d pairs of requirement sets: %d compatible, %d differ because a label has to be there, none for another reason", compared, compatible, deliberate)
+	t.Logf("compared %d pairs of requirement sets: %d compatible, %d differ because a label has to be there", compared, compatible, deliberate)
 }
 
 // TestFidelityDifferencesFromKarpenter shows the one way in which the algebra differs, in its smallest forms. A pod of

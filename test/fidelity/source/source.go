@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -45,14 +45,14 @@ func New(objects ...runtime.Object) *Cluster {
 	}
 	// The API packages of Karpenter register themselves in client-go's scheme.
 	b := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).
-		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &awsv1.EC2NodeClass{})
+		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1.EC2NodeClass{})
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *karpv1.NodePool:
 			b.WithObjects(o)
 		case *karpv1.NodeClaim:
 			b.WithObjects(o)
-		case *awsv1.EC2NodeClass:
+		case *v1.EC2NodeClass:
 			b.WithObjects(o)
 		default:
 			c.Put(o)
@@ -120,7 +120,7 @@ func (c *Cluster) Source() view.Source {
 		DaemonSets:             appslisters.NewDaemonSetLister(c.store(&appsv1.DaemonSet{})),
 		StorageClasses:         storagelisters.NewStorageClassLister(c.store(&storagev1.StorageClass{})),
 		Karpenter:              c.Client,
-		Catalog:                func(class *awsv1.EC2NodeClass) *capacity.Catalog { return c.Catalogs[class.Name] },
+		Catalog:                func(class *v1.EC2NodeClass) *capacity.Catalog { return c.Catalogs[class.Name] },
 		Available:              func(k *capacity.Catalog) capacity.Set { return capacity.FullSet(len(k.Offerings)) },
 	}
 }
