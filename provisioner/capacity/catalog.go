@@ -75,6 +75,10 @@ type Catalog struct {
 
 	typeIndex map[string]int
 	ofType    []int // offering → index of its type in Types
+	ofZone    []int // offering → index of its zone among zones
+	ofKind    []int // offering → index of its capacity type among kinds
+	zones     []string
+	kinds     []string
 	index     map[string]keyIndex
 }
 
@@ -103,11 +107,12 @@ func NewCatalog(types []*InstanceType) *Catalog {
 		return cmp.Or(cmp.Compare(a.Price, b.Price), strings.Compare(a.Type.Name, b.Type.Name), strings.Compare(a.Zone, b.Zone),
 			strings.Compare(a.CapacityType, b.CapacityType), strings.Compare(a.ReservationID, b.ReservationID))
 	})
-	c.ofType = make([]int, len(c.Offerings))
+	c.ofType, c.ofZone, c.ofKind = make([]int, len(c.Offerings)), make([]int, len(c.Offerings)), make([]int, len(c.Offerings))
 	byType := make([][]int, len(c.Types))
 	for i, o := range c.Offerings {
 		t := c.typeIndex[o.Type.Name]
 		c.ofType[i], byType[t] = t, append(byType[t], i)
+		c.ofZone[i], c.ofKind[i] = position(&c.zones, o.Zone), position(&c.kinds, o.CapacityType)
 		c.put(corev1.LabelTopologyZone, o.Zone, i)
 		c.put(karpv1.CapacityTypeLabelKey, o.CapacityType, i)
 		if o.ZoneID != "" {
@@ -136,6 +141,15 @@ func NewCatalog(types []*InstanceType) *Catalog {
 		c.index[k] = ki
 	}
 	return c
+}
+
+// position is the index of s in the list, to which it is added if it is not there.
+func position(list *[]string, s string) int {
+	if i := slices.Index(*list, s); i >= 0 {
+		return i
+	}
+	*list = append(*list, s)
+	return len(*list) - 1
 }
 
 func (c *Catalog) key(k string) keyIndex {
@@ -233,6 +247,35 @@ func (c *Catalog) sells(key string, q Requirement) bool {
 
 // TypeOf returns the index in Types of offering i's type.
 func (c *Catalog) TypeOf(i int) int { return c.ofType[i] }
+
+// Cheapest returns the offerings of a set that are the cheapest of their type and capacity type, by price.
+func (c *Catalog) Cheapest(in Set) []int {
+	seen := make([]bool, len(c.Types)*len(c.kinds))
+	var out []int
+	for i := range in.All {
+		if k := c.ofType[i]*len(c.kinds) + c.ofKind[i]; !seen[k] {
+			seen[k] = true
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Product returns every offering whose type, zone and capacity type each occur in the set: what requirements on those
+// three labels can say of it.
+func (c *Catalog) Product(in Set) Set {
+	types, zones, kinds := make([]bool, len(c.Types)), make([]bool, len(c.zones)), make([]bool, len(c.kinds))
+	for i := range in.All {
+		types[c.ofType[i]], zones[c.ofZone[i]], kinds[c.ofKind[i]] = true, true, true
+	}
+	out := NewSet(len(c.Offerings))
+	for i := range c.Offerings {
+		if types[c.ofType[i]] && zones[c.ofZone[i]] && kinds[c.ofKind[i]] {
+			out.Add(i)
+		}
+	}
+	return out
+}
 
 // Type returns the instance type by name, nil if it is not sold.
 func (c *Catalog) Type(name string) *InstanceType {

@@ -101,11 +101,7 @@ func (q *pool) product(set capacity.Set, chosen int) capacity.Set {
 		if narrow.Key != "" {
 			set = set.And(q.Catalog.WithValue(narrow.Key, narrow.Values()[0]))
 		}
-		all := q.Catalog.Match(capacity.NewRequirements(
-			capacity.In(corev1.LabelInstanceTypeStable, q.Catalog.Values(corev1.LabelInstanceTypeStable, set)...),
-			capacity.In(corev1.LabelTopologyZone, q.Catalog.Values(corev1.LabelTopologyZone, set)...),
-			capacity.In(karpv1.CapacityTypeLabelKey, q.Catalog.Values(karpv1.CapacityTypeLabelKey, set)...),
-		)).And(q.open)
+		all := q.Catalog.Product(set).And(q.open)
 		if all.AndNot(set).Empty() {
 			break
 		}

@@ -34,26 +34,8 @@ func (s *solver) intern(pool int, set capacity.Set) *mask {
 	key := maskKey{pool: pool, set: string(raw)}
 	m := s.masks[key]
 	if m == nil {
-		m = &mask{set: set, best: s.pools[pool].cheapest(set)}
+		m = &mask{set: set, best: s.pools[pool].Catalog.Cheapest(set)}
 		s.masks[key] = m
 	}
 	return m
-}
-
-// cheapest lists the cheapest offering of each type and capacity type in the set.
-func (q *pool) cheapest(set capacity.Set) []int {
-	type kind struct {
-		t  int
-		ct string
-	}
-	seen := map[kind]bool{}
-	var out []int
-	for o := range set.All {
-		k := kind{q.Catalog.TypeOf(o), q.Catalog.Offerings[o].CapacityType}
-		if !seen[k] {
-			seen[k] = true
-			out = append(out, o)
-		}
-	}
-	return out
 }

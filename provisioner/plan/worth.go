@@ -4,7 +4,9 @@
 package plan
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -41,6 +43,8 @@ func appraise(demand capacity.Resources, offers []offer) worth {
 		gib  = float64(1 << 30)
 	)
 	dc, dm := float64(demand.CPU)/core, float64(demand.Memory)/gib
+	all := offers
+	offers = best(offers)
 	scale := func(ratio float64) float64 { // the largest s with s·(1, ratio)·free ≤ price for every offer
 		s := math.Inf(1)
 		for _, o := range offers {
@@ -68,7 +72,7 @@ func appraise(demand capacity.Resources, offers []offer) worth {
 	w := worth{cpu: s / core, memory: s * r / gib, extended: map[string]float64{}}
 	for _, q := range demand.Extended {
 		best := math.Inf(1)
-		for _, o := range offers {
+		for _, o := range all {
 			if n := o.free.Get(q.Name); n > 0 {
 				rest := o.price - w.cpu*float64(max(o.free.CPU, 0)) - w.memory*float64(max(o.free.Memory, 0))
 				best = min(best, max(rest, o.price/10)/float64(n))
@@ -79,4 +83,21 @@ func appraise(demand capacity.Resources, offers []offer) worth {
 		}
 	}
 	return w
+}
+
+// best keeps the offers that no other beats in both CPU and memory a dollar: only those can bound a worth.
+func best(offers []offer) []offer {
+	sorted := slices.Clone(offers)
+	slices.SortFunc(sorted, func(a, b offer) int {
+		return cmp.Or(cmp.Compare(float64(b.free.CPU)/b.price, float64(a.free.CPU)/a.price), cmp.Compare(float64(b.free.Memory)/b.price, float64(a.free.Memory)/a.price))
+	})
+	var out []offer
+	most := math.Inf(-1)
+	for _, o := range sorted {
+		if m := float64(o.free.Memory) / o.price; m > most {
+			most = m
+			out = append(out, o)
+		}
+	}
+	return out
 }

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -21,11 +22,11 @@ import (
 // pools converts every NodePool. A pool that cannot be used now is in the result with Blocked saying why.
 func (b *Builder) pools(ctx context.Context) ([]*capacity.Pool, map[string]*capacity.Catalog, error) {
 	var list karpv1.NodePoolList
-	if err := b.src.Karpenter.List(ctx, &list); err != nil {
+	if err := b.src.Karpenter.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing NodePools: %w", err)
 	}
 	var classes v1.EC2NodeClassList
-	if err := b.src.Karpenter.List(ctx, &classes); err != nil {
+	if err := b.src.Karpenter.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing EC2NodeClasses: %w", err)
 	}
 	byName := make(map[string]*v1.EC2NodeClass, len(classes.Items))
@@ -140,7 +141,7 @@ func Blocked(np *karpv1.NodePool, class *v1.EC2NodeClass) string {
 // claims lists all NodeClaims, those the caller just created included.
 func (b *Builder) claims(ctx context.Context, extra []*karpv1.NodeClaim) ([]*karpv1.NodeClaim, error) {
 	var list karpv1.NodeClaimList
-	if err := b.src.Karpenter.List(ctx, &list); err != nil {
+	if err := b.src.Karpenter.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	seen := make(map[types.UID]bool, len(list.Items))

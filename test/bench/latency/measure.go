@@ -40,11 +40,18 @@ func spec(pool, cpu, memory string) corev1.PodSpec {
 	}
 }
 
-// singles creates pods one at a time, each when the one before runs.
+// quiet is how long nothing may have happened in the cluster before the next single pod is created.
+const quiet = 150 * time.Millisecond
+
+// singles creates pods one at a time, each when the one before runs and the cluster has come to rest: what is measured is
+// a lone pod's way, not how two of them share this machine's API server.
 func (m *measurer) singles(ctx context.Context, n int) error {
 	created := map[string]time.Time{}
 	for i := range n {
 		name := fmt.Sprintf("single-%d", i)
+		if err := m.rest(ctx); err != nil {
+			return err
+		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec("single", "3", "1Gi")}
 		if _, err := m.bed.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating pod %q: %w", name, err)
@@ -62,6 +69,20 @@ func (m *measurer) singles(ctx context.Context, n int) error {
 		m.decision = append(m.decision, max(t.Requested.Sub(t.Offered), 0))
 	}
 	return nil
+}
+
+// rest waits until nothing has changed for a while.
+func (m *measurer) rest(ctx context.Context) error {
+	for {
+		changed := m.watch.Changed()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changed:
+		case <-time.After(quiet):
+			return nil
+		}
+	}
 }
 
 // burst scales a Deployment from 0 to n, 50 pods a node.
