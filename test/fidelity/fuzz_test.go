@@ -34,42 +34,47 @@ func FuzzSolve(f *testing.F) {
 	}
 	cluster := source.New()
 	f.Fuzz(func(t *testing.T, seed uint64, classes, replicas uint8, inFlight bool) {
-		m := newMaker(seed)
-		w := m.several()
-		objects := make([]runtime.Object, 0, len(w.nodes)+len(w.bound))
-		for _, n := range w.nodes {
-			objects = append(objects, n)
-		}
-		for _, p := range w.bound {
-			objects = append(objects, p)
-		}
-		cluster.Reset(objects...)
-		b := view.New(cluster.Source())
-		v, err := b.Build(t.Context(), view.Pending{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.Pools = m.pools()
-		in := plan.Input{View: v, OnlyInFlight: inFlight}
-		for c := range 1 + int(classes)%6 {
-			pod := m.several().pod
-			pod.Spec.Priority = new(int32(c % 2))
-			for r := range 1 + int(replicas)%9 {
-				p := pod.DeepCopy()
-				p.Name = fmt.Sprintf("pending-%d-%d", c, r)
-				p.UID = types.UID(p.Name)
-				in.Pods = append(in.Pods, b.Pod(p))
-			}
-		}
-		done := make(chan plan.Result, 1)
-		go func() { done <- plan.Solve(in) }()
-		select {
-		case r := <-done:
-			sound(t, in, r)
-		case <-time.After(solveTime):
-			t.Fatalf("no plan for %d pods in %s", len(in.Pods), solveTime)
-		}
+		solveGenerated(t, cluster, newMaker(seed), plan.Input{OnlyInFlight: inFlight}, 1+int(classes)%6, 1+int(replicas)%9)
 	})
+}
+
+// solveGenerated completes the input with what the maker draws, plans it and checks the plan.
+func solveGenerated(t *testing.T, cluster *source.Cluster, m *maker, in plan.Input, classes, replicas int) {
+	t.Helper()
+	w := m.several()
+	objects := make([]runtime.Object, 0, len(w.nodes)+len(w.bound))
+	for _, n := range w.nodes {
+		objects = append(objects, n)
+	}
+	for _, p := range w.bound {
+		objects = append(objects, p)
+	}
+	cluster.Reset(objects...)
+	b := view.New(cluster.Source())
+	v, err := b.Build(t.Context(), view.Pending{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Pools = m.pools()
+	in.View = v
+	for c := range classes {
+		pod := m.several().pod
+		pod.Spec.Priority = new(int32(c % 2))
+		for r := range replicas {
+			p := pod.DeepCopy()
+			p.Name = fmt.Sprintf("pending-%d-%d", c, r)
+			p.UID = types.UID(p.Name)
+			in.Pods = append(in.Pods, b.Pod(p))
+		}
+	}
+	done := make(chan plan.Result, 1)
+	go func() { done <- plan.Solve(in) }()
+	select {
+	case r := <-done:
+		sound(t, in, r)
+	case <-time.After(solveTime):
+		t.Fatalf("no plan for %d pods in %s", len(in.Pods), solveTime)
+	}
 }
 
 // pools are up to three pools over a small catalogue whose labels the generated pods select by.
