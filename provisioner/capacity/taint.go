@@ -33,7 +33,8 @@ func anyTolerates(tolerations []corev1.Toleration, t corev1.Taint) bool {
 }
 
 // tolerationMatches is corev1.Toleration.ToleratesTaint with the comparison operators Lt and Gt enabled, which
-// Kubernetes 1.37 compares as integers (scheduler plugin TaintToleration).
+// Kubernetes compares as integers (plugin TaintToleration, gate TaintTolerationComparisonOperators). While the gate is off
+// the API server lets no such toleration in.
 func tolerationMatches(tol *corev1.Toleration, t corev1.Taint) bool {
 	if tol.Effect != "" && tol.Effect != t.Effect {
 		return false
