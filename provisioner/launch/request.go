@@ -93,7 +93,7 @@ func (r *run) override(ctx context.Context, req *request, subnets map[string]str
 		name, ok := names[id]
 		if !ok {
 			var err error
-			if name, err = r.l.Templates.name(ctx, req.class, req.claim, id); err != nil {
+			if name, err = r.l.Templates.name(ctx, req.class, req.claim, id, req.fleet.CapacityType == karpv1.CapacityTypeSpot); err != nil {
 				return err
 			}
 			if err = r.l.Templates.ensure(ctx, name, false); err != nil {

@@ -101,7 +101,7 @@ func (s shape) nodeTaints() []corev1.Taint {
 }
 
 // templateOf is the launch template for an image of a class and a shape.
-func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image string) (ec2.Template, error) {
+func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image string, spot bool) (ec2.Template, error) {
 	family, err := ec2.Family(class)
 	if err != nil {
 		return ec2.Template{}, err
@@ -115,6 +115,7 @@ func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image stri
 		return ec2.Template{}, err
 	}
 	t.ImageID, t.UserData, t.Tags = image, userData, templateTags(cluster.Name, class, s.Pool)
+	t.Spot = spot
 	t.Name = ec2.TemplateName(t)
 	return t, nil
 }

@@ -44,7 +44,7 @@ const (
 	templateRetry  = 10 * time.Second
 )
 
-// Templates keeps one launch template for each (class, image, pool shape), made before it is needed.
+// Templates keeps one launch template for each (class, image, pool shape, market), made before it is needed.
 type Templates struct {
 	kube    client.Reader
 	store   TemplateStore
@@ -69,6 +69,7 @@ type nameKey struct {
 	class          types.UID
 	version, shape string
 	image          string
+	spot           bool
 }
 
 // making is a template being made, which others wait for.
@@ -167,22 +168,43 @@ func (t *Templates) namesOf(ctx context.Context, pool *karpv1.NodePool) ([]strin
 	}
 	var names []string
 	for _, ami := range class.Status.AMIs {
-		name, err := t.nameOf(ctx, class, shapeOfPool(pool), ami.ID)
-		if err != nil {
-			return names, err
+		for _, spot := range markets(pool) {
+			name, err := t.nameOf(ctx, class, shapeOfPool(pool), ami.ID, spot)
+			if err != nil {
+				return names, err
+			}
+			names = append(names, name)
 		}
-		names = append(names, name)
 	}
 	return names, nil
 }
 
-// name names the template a claim's instance boots from.
-func (t *Templates) name(ctx context.Context, class *v1.EC2NodeClass, claim *karpv1.NodeClaim, image string) (string, error) {
-	return t.nameOf(ctx, class, shapeOfClaim(ctx, t.kube, claim), image)
+// markets says whether the pool buys on demand (false), spot (true) or both. A template is for one market: Karpenter's
+// published IAM policy wants spot requests tagged, which only a template for spot can do.
+func markets(pool *karpv1.NodePool) []bool {
+	allowed := capacity.Exists(karpv1.CapacityTypeLabelKey)
+	for _, r := range pool.Spec.Template.Spec.Requirements {
+		if q, err := capacity.NewRequirement(r.Key, r.Operator, r.Values...); err == nil && q.Key == karpv1.CapacityTypeLabelKey {
+			allowed = allowed.Intersect(q)
+		}
+	}
+	var out []bool
+	if allowed.Has(karpv1.CapacityTypeOnDemand) || allowed.Has(karpv1.CapacityTypeReserved) {
+		out = append(out, false)
+	}
+	if allowed.Has(karpv1.CapacityTypeSpot) {
+		out = append(out, true)
+	}
+	return out
 }
 
-func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape, image string) (string, error) {
-	key := nameKey{class: class.UID, version: class.ResourceVersion, shape: s.key(), image: image}
+// name names the template a claim's instance boots from.
+func (t *Templates) name(ctx context.Context, class *v1.EC2NodeClass, claim *karpv1.NodeClaim, image string, spot bool) (string, error) {
+	return t.nameOf(ctx, class, shapeOfClaim(ctx, t.kube, claim), image, spot)
+}
+
+func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape, image string, spot bool) (string, error) {
+	key := nameKey{class: class.UID, version: class.ResourceVersion, shape: s.key(), image: image, spot: spot}
 	now := t.clock.Now()
 	t.mu.Lock()
 	if name, ok := t.names[key]; ok {
@@ -195,7 +217,7 @@ func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape,
 	if err != nil {
 		return "", fmt.Errorf("naming the launch template of EC2NodeClass %q: %w", class.Name, err)
 	}
-	spec, err := templateOf(cluster, class, s, image)
+	spec, err := templateOf(cluster, class, s, image, spot)
 	if err != nil {
 		return "", fmt.Errorf("naming the launch template of EC2NodeClass %q: %w", class.Name, err)
 	}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/test/builder"
@@ -33,11 +35,11 @@ func TestTemplatesAreMadeBeforeTheyAreNeeded(t *testing.T) {
 	if err := templates.sync(quiet(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.made) != 4 {
-		t.Fatalf("%d templates, want 2 pools × 2 images", len(s.made))
+	if len(s.made) != 8 {
+		t.Fatalf("%d templates, want 2 pools × 2 images × 2 markets", len(s.made))
 	}
-	if err := templates.sync(quiet(t.Context())); err != nil || len(s.made) != 4 {
-		t.Errorf("a second look made %d templates more (error %v)", len(s.made)-4, err)
+	if err := templates.sync(quiet(t.Context())); err != nil || len(s.made) != 8 {
+		t.Errorf("a second look made %d templates more (error %v)", len(s.made)-8, err)
 	}
 
 	claim := builder.NodeClaim("c").Pool("tainted").Label("kubernetes.io/forbidden", "x").Label("chosen", "per-claim").
@@ -46,7 +48,7 @@ func TestTemplatesAreMadeBeforeTheyAreNeeded(t *testing.T) {
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: builder.DefaultClass}, &class); err != nil {
 		t.Fatal(err)
 	}
-	name, err := templates.name(quiet(t.Context()), &class, claim, "ami-amd64")
+	name, err := templates.name(quiet(t.Context()), &class, claim, "ami-amd64", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +76,28 @@ func TestTemplatesAreMadeBeforeTheyAreNeeded(t *testing.T) {
 	}
 }
 
+func TestTemplatesAreForTheMarketsOfThePool(t *testing.T) {
+	capacityType := func(values ...string) *karpv1.NodePool {
+		return builder.NodePool("p").Require(builder.In(karpv1.CapacityTypeLabelKey, values...)).Obj()
+	}
+	for name, tc := range map[string]struct {
+		pool *karpv1.NodePool
+		want []bool
+	}{
+		"no requirement": {builder.NodePool("p").Obj(), []bool{false, true}},
+		"spot only":      {capacityType("spot"), []bool{true}},
+		"on demand only": {capacityType("on-demand"), []bool{false}},
+		"reserved":       {capacityType("reserved"), []bool{false}},
+		"both":           {capacityType("spot", "on-demand"), []bool{false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(tc.want, markets(tc.pool)); d != "" {
+				t.Errorf("markets, true is spot (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 func TestOneFailingTemplateDoesNotStopTheOthers(t *testing.T) {
 	kube := newKube(t, readyClass())
 	s := &store{fail: func(t ec2.Template) error {
@@ -83,8 +107,8 @@ func TestOneFailingTemplateDoesNotStopTheOthers(t *testing.T) {
 		return nil
 	}}
 	err := NewTemplates(kube, s, eks{}, clock.RealClock{}).sync(quiet(t.Context()))
-	if capacity.KindOf(err) != capacity.Unauthorized || len(s.made) != 1 || s.made[0].ImageID != "ami-arm64" {
-		t.Errorf("error %v, made %v; want the arm64 template and the other's error", err, s.made)
+	if capacity.KindOf(err) != capacity.Unauthorized || len(s.made) != 2 || s.made[0].ImageID != "ami-arm64" || s.made[1].ImageID != "ami-arm64" {
+		t.Errorf("error %v, made %v; want the arm64 templates and the others' error", err, s.made)
 	}
 }
 
@@ -112,7 +136,7 @@ func TestUnusedTemplatesAreCollected(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if got := s.removed(); len(got) != 3 || slices.Contains(got, "karpenter.k8s.aws/karpenters") {
+		if got := s.removed(); len(got) != 5 || slices.Contains(got, "karpenter.k8s.aws/karpenters") {
 			t.Errorf("deleted %v, want the templates of the deleted pool too, and never Karpenter's", got)
 		}
 	})

@@ -153,6 +153,7 @@ func (b *Bed) StartController() error {
 	args := []string{
 		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--cluster-name=" + b.clusterName(), "--leader-election-namespace=" + Namespace,
 		"--metrics-port=" + strconv.Itoa(metrics), "--health-probe-port=" + strconv.Itoa(health),
+		"--bind-address=127.0.0.1",
 	}
 	if b.opts.NoLeases {
 		args = append(args, "--disable-leader-election")
@@ -184,7 +185,10 @@ func (b *Bed) clusterName() string {
 }
 
 func (b *Bed) run(name string, args []string) error {
-	path := filepath.Join(b.opts.Binaries, name)
+	path, err := filepath.Abs(filepath.Join(b.opts.Binaries, name)) // processes run in the cluster's folder
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", name, err)
+	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("starting %s: %s does not exist; build it with \"make build\"", name, path)
 	}
