@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -42,24 +43,27 @@ type draft struct {
 	pods  []*corev1.Pod
 }
 
-// drafts turns launches into claims. Equal launches get one launch group, so that they share one CreateFleet call.
-func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods map[types.UID]*corev1.Pod, offered map[types.UID]time.Time, now time.Time) ([]draft, error) {
+// drafts turns launches into claims. Equal launches get one launch group, so that they share one CreateFleet call. The pods
+// of a launch whose pool is gone meanwhile are planned again; the other launches go on.
+func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods map[types.UID]*corev1.Pod, offered map[types.UID]time.Time, now time.Time) []draft {
 	groups := groupLaunches(launches)
 	out := make([]draft, 0, len(launches))
 	for i, l := range launches {
-		np := &karpv1.NodePool{}
-		if err := p.Kube.Get(ctx, types.NamespacedName{Name: l.Pool.Name}, np); err != nil {
-			return nil, fmt.Errorf("reading NodePool %q of a plan: %w", l.Pool.Name, err)
-		}
-		d := draft{claim: nodeClaim(np, l)}
+		var d draft
 		first := now
 		for _, q := range l.Pods {
-			pod := pods[q.UID]
-			d.pods = append(d.pods, pod)
+			d.pods = append(d.pods, pods[q.UID])
 			if t := offered[q.UID]; t.Before(first) {
 				first = t
 			}
 		}
+		np := &karpv1.NodePool{}
+		if err := p.Kube.Get(ctx, types.NamespacedName{Name: l.Pool.Name}, np); err != nil {
+			log.FromContext(ctx).Error(err, "reading the NodePool of a plan", "nodePool", l.Pool.Name)
+			p.again(ctx, d.pods)
+			continue
+		}
+		d.claim = nodeClaim(np, l)
 		a := d.claim.Annotations
 		a[PodsAnnotation] = joinPods(d.pods)
 		a[OfferedAnnotation] = first.UTC().Format(time.RFC3339Nano)
@@ -70,7 +74,7 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 		}
 		out = append(out, d)
 	}
-	return out, nil
+	return out
 }
 
 // groupLaunches gives launches that differ in nothing but their pods a common id; a launch without a twin gets none.

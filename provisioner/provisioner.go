@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,6 +74,9 @@ type Provisioner struct {
 	once   sync.Once
 	kick   chan struct{} // holds a token when unplaced pods should be planned again
 	nodes  corelisters.NodeLister
+	ended  chan struct{} // closed when Run has ended
+	// nominated limits Nominated events to Karpenter's 5 a second, 10 at once.
+	nominated *rate.Limiter
 
 	mu sync.Mutex
 	// recent are claims created here that the cache does not show yet, by name, with when they were created.
@@ -104,6 +108,8 @@ func New(o Options) *Provisioner {
 		ledger:     newLedger(),
 		lead:       make(chan struct{}),
 		kick:       make(chan struct{}, 1),
+		ended:      make(chan struct{}),
+		nominated:  rate.NewLimiter(5, 10),
 		recent:     map[string]recentClaim{},
 		byProvider: map[string]string{},
 	}
@@ -145,6 +151,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	if err := p.adopt(ctx); err != nil {
 		return err
 	}
+	defer close(p.ended)
 	go p.retry(ctx)
 	for {
 		pods, err := p.batch.Next(ctx)
@@ -199,6 +206,13 @@ func (p *Provisioner) recentClaims() []*karpv1.NodeClaim {
 		out = append(out, r.claim)
 	}
 	return out
+}
+
+func (p *Provisioner) isRecent(claim string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.recent[claim]
+	return ok
 }
 
 func (p *Provisioner) expireRecent() {

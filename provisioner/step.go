@@ -5,11 +5,14 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -51,12 +54,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	// 5. Record and claim.
 	p.place(ctx, result.Placements, pods)
 	p.refuse(ctx, result.Unplaced, pods, solved, loading(v))
-	drafts, err := p.drafts(ctx, result.Launches, pods, offered, solved)
-	if err != nil {
-		logger.Error(err, "drafting NodeClaims", "batch", len(waiting))
-		p.again(ctx, podsOfLaunches(result.Launches, pods))
-		return
-	}
+	drafts := p.drafts(ctx, result.Launches, pods, offered, solved)
 	// 6. Launch.
 	created := p.create(ctx, drafts)
 	p.Metrics.observe(start, viewed, solved, p.Clock.Now(), len(waiting))
@@ -82,13 +80,13 @@ func (p *Provisioner) place(ctx context.Context, placements []plan.Placement, po
 	for _, pl := range placements {
 		pod := pods[pl.Pod.UID]
 		p.ledger.assign(pl.Node.Claim, pl.Node.Name, []*corev1.Pod{pod})
-		p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s", pl.Node.Claim)
+		p.tell(pl.Node.Claim, pod)
 		if pl.Node.Name != "" {
 			p.nominate(ctx, pl.Node.Name, []*corev1.Pod{pod})
 		}
 	}
 	for _, claim := range claimsOf(placements) {
-		p.check(ctx, claim) // the node may have become usable while the plan was made
+		p.check(ctx, claim) // the node may have become usable, or the claim have died, while the plan was made
 	}
 }
 
@@ -121,51 +119,89 @@ func loading(v *capacity.View) bool {
 	return false
 }
 
-// create writes the claims and hands each launch group over as soon as its claims exist.
+// create writes the claims and hands those that exist over to the launcher. A pod belongs to its claim before the claim
+// exists, so that the claim's death, however early, finds it.
 func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.NodeClaim {
 	sem := make(chan struct{}, createAtOnce)
-	claims := make([]*karpv1.NodeClaim, len(drafts))
+	failed := make([]bool, len(drafts))
 	var wg sync.WaitGroup
 	for i, d := range drafts {
+		p.ledger.assign(d.claim.Name, "", d.pods)
 		sem <- struct{}{}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			defer func() { <-sem }()
-			if err := p.Kube.Create(ctx, d.claim); err != nil {
+			if err := p.write(ctx, d.claim); err != nil {
 				log.FromContext(ctx).Error(err, "creating a NodeClaim", "nodeClaim", d.claim.Name, "nodePool", d.claim.Labels[karpv1.NodePoolLabelKey])
-				p.again(ctx, d.pods)
+				p.again(ctx, p.ledger.lost(d.claim.Name))
+				failed[i] = true
 				return
 			}
 			p.remember(d.claim)
-			p.ledger.assign(d.claim.Name, "", d.pods)
-			claims[i] = d.claim
-		}()
+		})
 	}
 	wg.Wait()
 	var out []*karpv1.NodeClaim
-	for i, c := range claims {
-		if c == nil {
-			continue
-		}
-		out = append(out, c)
-		p.Metrics.Claims.WithLabelValues(c.Labels[karpv1.NodePoolLabelKey]).Inc()
-		for _, pod := range drafts[i].pods {
-			p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s", c.Name)
+	for i, d := range drafts {
+		if !failed[i] {
+			out = append(out, d.claim)
 		}
 	}
 	p.Launcher.Launch(ctx, out)
+	for i, d := range drafts {
+		if failed[i] {
+			continue
+		}
+		p.Metrics.Claims.WithLabelValues(d.claim.Labels[karpv1.NodePoolLabelKey]).Inc()
+		p.tell(d.claim.Name, d.pods...)
+	}
 	return out
 }
 
-func podsOfLaunches(launches []plan.Launch, pods map[types.UID]*corev1.Pod) []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, l := range launches {
-		for _, q := range l.Pods {
-			out = append(out, pods[q.UID])
+// write creates a claim. An answer that leaves open whether the claim was written (a time-out, a lost connection) is
+// followed by asking again: a claim that is there unknown to us would be launched for nobody.
+func (p *Provisioner) write(ctx context.Context, c *karpv1.NodeClaim) error {
+	pause := writeFirst
+	for n := 1; ; n++ {
+		err := p.Kube.Create(ctx, c)
+		switch {
+		case err == nil:
+			return nil
+		case n > 1 && apierrors.IsAlreadyExists(err): // ours: names are random
+			return p.Kube.Get(ctx, client.ObjectKeyFromObject(c), c)
+		case definite(err) || n == writeTries:
+			return errors.Join(err, client.IgnoreNotFound(p.Kube.Delete(ctx, c)))
+		}
+		timer := p.Clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C():
+		}
+		pause *= 2
+	}
+}
+
+// writeTries bounds how often an open answer is followed up, with pauses from writeFirst, doubling.
+const (
+	writeTries = 5
+	writeFirst = 100 * time.Millisecond
+)
+
+// definite reports whether the API server has refused the object, so that it certainly was not written.
+func definite(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsAlreadyExists(err)
+}
+
+// tell writes Karpenter's Nominated event on pods, as rarely as Karpenter does: in a burst, an event a pod would be half of
+// all writes.
+func (p *Provisioner) tell(claim string, pods ...*corev1.Pod) {
+	for _, pod := range pods {
+		if p.nominated.Allow() {
+			p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s", claim)
 		}
 	}
-	return out
 }
 
 func claimsOf(placements []plan.Placement) []string {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -31,7 +33,7 @@ func TestClaimIsWrittenBeforeLaunchAndOnce(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		b.run()
 		b.offer(pod("x", "1"), pod("y", "2"))
-		b.did("first batch", "event y Normal Nominated ", "event x Normal Nominated ", "launch for default/y,default/x")
+		b.did("first batch", "launch for default/y,default/x", "event y Normal Nominated ", "event x Normal Nominated ")
 		b.offer(pod("x", "1"), pod("y", "2"))
 		b.did("offered again")
 		b.offer(pod("z", "500m"))
@@ -71,16 +73,29 @@ func TestEqualClaimsShareALaunchGroup(t *testing.T) {
 	})
 }
 
-func TestFailedWritePutsPodsBack(t *testing.T) {
+func TestRefusedWritePutsPodsBack(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
-		b.createFails = []error{errors.New("etcd is full"), errors.New("etcd is full")}
+		refused := apierrors.NewForbidden(schema.GroupResource{Resource: "nodeclaims"}, "x", errors.New("quota"))
+		b.createFails = []error{refused, refused}
 		b.run()
 		b.offer(pod("x", "1"))
 		b.did("the write fails")
 		b.pass(time.Second)
 		b.did("it fails again")
 		b.pass(2 * time.Second)
-		b.did("it succeeds", "event x Normal Nominated ", "launch for default/x")
+		b.did("it succeeds", "launch for default/x", "event x Normal Nominated ")
+		b.claim()
+	})
+}
+
+func TestOpenAnswerIsFollowedUp(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.createFails = []error{errors.New("connection lost"), errors.New("connection lost")}
+		b.run()
+		b.offer(pod("x", "1"))
+		b.did("nobody knows whether the claim was written")
+		b.pass(time.Second)
+		b.did("asked again, it was not", "launch for default/x", "event x Normal Nominated ")
 		b.claim()
 	})
 }
@@ -115,7 +130,7 @@ func TestLostClaimIsPlannedAgain(t *testing.T) {
 		}
 		b.onClaim(b.ctx, c, true)
 		b.pass(10 * time.Millisecond)
-		b.did("the claim is gone", "event x Normal Nominated ", "launch for default/x")
+		b.did("the claim is gone", "launch for default/x", "event x Normal Nominated ")
 		b.onClaim(b.ctx, c, true)
 		b.pass(10 * time.Millisecond)
 		b.did("the same news again")
@@ -144,7 +159,7 @@ func TestUnplacedPods(t *testing.T) {
 		b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog(builder.InstanceType("u.metal").CPU("600").Memory("1Ti").OnDemand(60, "a"))
 		b.Changed()
 		b.pass(50 * time.Millisecond)
-		b.did("a type that holds it is sold", "event huge Normal Nominated ", "launch for default/huge")
+		b.did("a type that holds it is sold", "launch for default/huge", "event huge Normal Nominated ")
 	})
 }
 
@@ -184,7 +199,7 @@ func TestUsableNodeLetsPodsGo(t *testing.T) {
 		}
 		b.pass(bindGrace)
 		b.offer(pod("x", "1"))
-		b.did("x did not bind in time and is planned anew", "event x Normal Nominated ", "launch for default/x")
+		b.did("x did not bind in time and is planned anew", "launch for default/x", "event x Normal Nominated ")
 	})
 }
 
@@ -222,7 +237,7 @@ func TestReport(t *testing.T) {
 			outcome: launch.Outcome{Err: &capacity.Error{Kind: capacity.NoCapacity, Code: "InsufficientInstanceCapacity"}}, claims: 2,
 			want: []string{
 				`event x Warning LaunchFailed NodeClaim "C" was not launched, another node is looked for: NoCapacity: InsufficientInstanceCapacity`,
-				"event x Normal Nominated ", "launch for default/x",
+				"launch for default/x", "event x Normal Nominated ",
 			},
 		},
 	} {
@@ -313,6 +328,6 @@ func TestRunWaitsForLeadership(t *testing.T) {
 		b.Leading()
 		b.Leading()
 		b.pass(time.Second)
-		b.did("leading", "event x Normal Nominated ", "launch for default/x")
+		b.did("leading", "launch for default/x", "event x Normal Nominated ")
 	})
 }

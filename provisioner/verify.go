@@ -126,10 +126,7 @@ func template(l *plan.Launch, i int) *corev1.Node {
 	labels[corev1.LabelTopologyZone], labels[karpv1.CapacityTypeLabelKey] = off.Zone, off.CapacityType
 	alloc := off.Type.Allocatable
 	for _, o := range l.Offerings[1:] {
-		alloc = capacity.Resources{
-			CPU: min(alloc.CPU, o.Type.Allocatable.CPU), Memory: min(alloc.Memory, o.Type.Allocatable.Memory),
-			Ephemeral: min(alloc.Ephemeral, o.Type.Allocatable.Ephemeral), Pods: min(alloc.Pods, o.Type.Allocatable.Pods), Extended: alloc.Extended,
-		}
+		alloc = alloc.Min(o.Type.Allocatable)
 	}
 	daemons := l.Requests
 	for _, q := range l.Pods {

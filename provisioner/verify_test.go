@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 	}{
 		"accepts": {
 			judge: judgeFunc(func(Trial) string { return "" }),
-			want:  []string{"event a Normal Nominated ", "event b Normal Nominated ", "launch for default/b,default/a"},
+			want:  []string{"launch for default/b,default/a", "event a Normal Nominated ", "event b Normal Nominated "},
 		},
 		"refuses a class everywhere: it is unplaced in the plugin's words": {
 			judge: judgeFunc(func(t Trial) string {
@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 			}),
 			want: []string{
 				`event a Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: no such device`, "release a",
-				"event b Normal Nominated ", "launch for default/b",
+				"launch for default/b", "event b Normal Nominated ",
 			},
 		},
 		"refuses and accepts in turn: bounded": {
@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		},
 		"is broken: the plan is carried out": {
 			judge: brokenJudge{},
-			want:  []string{"event a Normal Nominated ", "event b Normal Nominated ", "launch for default/b,default/a"},
+			want:  []string{"launch for default/b,default/a", "event a Normal Nominated ", "event b Normal Nominated "},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

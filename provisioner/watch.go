@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,19 +41,36 @@ func (p *Provisioner) Watch(ctx context.Context, in Informers) error {
 		on   interface {
 			AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
 		}
-		do func(obj any, deleted bool)
+		do cache.ResourceEventHandler
 	}{
-		{"Pods", in.Pods, p.onPod},
-		{"Nodes", in.Nodes, func(obj any, _ bool) { p.onNode(ctx, obj) }},
-		{"NodeClaims", in.Claims, func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) }},
-		{"NodePools", in.Pools, func(any, bool) { p.Changed() }},
-		{"EC2NodeClasses", in.NodeClass, func(any, bool) { p.Changed() }},
+		{"Pods", in.Pods, handler(p.onPod)},
+		{"Nodes", in.Nodes, handler(func(obj any, _ bool) { p.onNode(ctx, obj) })},
+		{"NodeClaims", in.Claims, handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) })},
+		{"NodePools", in.Pools, p.onSupply()},
+		{"EC2NodeClasses", in.NodeClass, p.onSupply()},
 	} {
-		if _, err := w.on.AddEventHandler(handler(w.do)); err != nil {
+		if _, err := w.on.AddEventHandler(w.do); err != nil {
 			return fmt.Errorf("watching %s: %w", w.what, err)
 		}
 	}
 	return nil
+}
+
+// onSupply has unplaced pods planned again when a pool or class changes in a way that could let them fit. Status writes,
+// which come with every node, are not such a change unless they turn readiness.
+func (p *Provisioner) onSupply() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { p.Changed() },
+		DeleteFunc: func(any) { p.Changed() },
+		UpdateFunc: func(old, now any) {
+			a, ok1 := old.(status.Object)
+			b, ok2 := now.(status.Object)
+			if !ok1 || !ok2 || a.GetGeneration() != b.GetGeneration() || a.StatusConditions().Root().IsTrue() != b.StatusConditions().Root().IsTrue() ||
+				a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero() {
+				p.Changed()
+			}
+		},
+	}
 }
 
 // handler calls do for every event, with tombstones unwrapped.
@@ -119,13 +137,17 @@ func (p *Provisioner) onClaim(ctx context.Context, obj any, deleted bool) {
 	p.check(ctx, c.Name)
 }
 
-// check releases the pods of a claim whose node is usable.
+// check releases the pods of a claim whose node is usable, and takes them back from a claim that is gone.
 func (p *Provisioner) check(ctx context.Context, claim string) {
 	if len(p.ledger.podsOf(claim)) == 0 {
 		return
 	}
 	c := &karpv1.NodeClaim{}
-	if err := p.Kube.Get(ctx, types.NamespacedName{Name: claim}, c); err != nil || c.Status.ProviderID == "" {
+	switch err := p.Kube.Get(ctx, types.NamespacedName{Name: claim}, c); {
+	case apierrors.IsNotFound(err) && !p.isRecent(claim), err == nil && !c.DeletionTimestamp.IsZero():
+		p.lose(ctx, claim, "its NodeClaim is gone") // it died before its pods were planned on it
+		return
+	case err != nil || c.Status.ProviderID == "":
 		return
 	}
 	n := p.nodeOf(c)
@@ -188,10 +210,27 @@ func (p *Provisioner) report(o launch.Outcome) {
 		for _, pod := range pods {
 			p.Events.Eventf(pod, o.Claim, corev1.EventTypeWarning, "LaunchFailed", "Provisioning", "NodeClaim %q was not launched, another node is looked for: %s", o.Claim.Name, o.Err)
 		}
-		if err := p.Kube.Delete(ctx, o.Claim); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			p.Logger.Error(err, "deleting a NodeClaim that was not launched", "nodeClaim", o.Claim.Name)
-		}
+		p.discard(ctx, o.Claim)
 		p.lose(ctx, o.Claim.Name, o.Err.Error())
+	}
+}
+
+// discard deletes a claim that was not launched, however long the API server is away: a claim that stayed would be
+// launched for nobody.
+func (p *Provisioner) discard(ctx context.Context, c *karpv1.NodeClaim) {
+	for pause := writeFirst; ; pause = min(2*pause, firstRetry) {
+		err := client.IgnoreNotFound(p.Kube.Delete(ctx, c))
+		if err == nil {
+			return
+		}
+		p.Logger.Error(err, "deleting a NodeClaim that was not launched", "nodeClaim", c.Name)
+		timer := p.Clock.NewTimer(pause)
+		select {
+		case <-p.ended:
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
 	}
 }
 
@@ -220,7 +259,7 @@ func (p *Provisioner) adopt(ctx context.Context) error {
 		var pods []*corev1.Pod
 		for _, key := range splitPods(c.Annotations[PodsAnnotation]) {
 			pod, err := p.Pods.Pods(key.Namespace).Get(key.Name)
-			if err == nil && pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && pod.CreationTimestamp.Before(&c.CreationTimestamp) {
+			if err == nil && pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && !c.CreationTimestamp.Before(&pod.CreationTimestamp) { // equal: creation times have whole seconds
 				pods = append(pods, pod)
 			}
 		}

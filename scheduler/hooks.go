@@ -88,8 +88,15 @@ func activePods() float64 {
 	return m.GetGauge().GetValue()
 }
 
-// hookFailures offers pods of a cluster that has no nodes at all. The scheduler
-// gives up on those before any plugin runs, and would retry them as errors.
+// bookkeepingDelay is how long the scheduler's own handling of a parked pod's
+// failure (an event, a status write, its return to the queue) waits for the pod's
+// NodeClaim and launch, which go to the same API server. Nobody waits for it: the
+// pod is parked.
+const bookkeepingDelay = 10 * time.Millisecond
+
+// hookFailures offers pods of a cluster that has no nodes at all, which the
+// scheduler gives up on before any plugin runs and would retry as errors, and
+// lets the launch of parked pods go before the bookkeeping of their failure.
 func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[string]) {
 	next := sched.FailureHandler
 	sched.FailureHandler = func(ctx context.Context, podFwk framework.Framework, podInfo *framework.QueuedPodInfo,
@@ -105,6 +112,11 @@ func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[strin
 			if node != "" {
 				nominating = nomination(node)
 			}
+		}
+		if closed, _ := core.Gate.state(pod.UID); closed {
+			ctx := context.WithoutCancel(ctx)
+			core.Gate.clock.AfterFunc(bookkeepingDelay, func() { next(ctx, podFwk, podInfo, status, nominating, start) })
+			return
 		}
 		next(ctx, podFwk, podInfo, status, nominating, start)
 	}

@@ -106,8 +106,8 @@ func (p *Plugin) PostFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.P
 }
 
 // offer closes the gate, asks the sink and, if the pod is parked, activates it:
-// the pod is still in flight, so activation makes the queue run PreEnqueue the
-// moment the pod comes back, and not at the next event that concerns it.
+// that makes the queue run PreEnqueue as soon as the pod is back (an activation
+// of a pod in flight is remembered), and not at the next event that concerns it.
 func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.Pod) (parked bool, node string) {
 	start := c.Gate.clock.Now()
 	defer func() { c.Metrics.PostFilter.Observe(c.Gate.clock.Since(start).Seconds()) }()
@@ -119,7 +119,8 @@ func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.
 		parked, node = c.ask(pod)
 	}
 	if parked {
-		activator.Activate(logger, map[string]*corev1.Pod{framework.GetPodNamespacedName(pod): pod})
+		// Not in the cycle: activation waits for the queue's lock, which a burst of new pods keeps busy.
+		go activator.Activate(logger, map[string]*corev1.Pod{framework.GetPodNamespacedName(pod): pod})
 	}
 	return parked, node
 }

@@ -178,6 +178,22 @@ func maxExtended(a, b []Quantity) []Quantity {
 	return out
 }
 
+// Min returns the component-wise minimum. An extended resource that one side lacks is absent.
+func (r Resources) Min(o Resources) Resources {
+	out := Resources{
+		CPU:       min(r.CPU, o.CPU),
+		Memory:    min(r.Memory, o.Memory),
+		Ephemeral: min(r.Ephemeral, o.Ephemeral),
+		Pods:      min(r.Pods, o.Pods),
+	}
+	for _, q := range r.Extended {
+		if v := min(q.Value, o.Get(q.Name)); v > 0 {
+			out.Extended = append(out.Extended, Quantity{Name: q.Name, Value: v})
+		}
+	}
+	return out
+}
+
 // Fits reports whether r can be taken out of free. A resource of which r asks
 // nothing never blocks, even when free is already negative there: that is how
 // the scheduler's NodeResourcesFit treats it.

@@ -264,6 +264,17 @@ func (k *packer) best(seed *item) (shape, bool) {
 		k.favour(m, good)
 		kept = append(kept, good...)
 	}
+	if seed.d.clings() { // what does not go into this node goes nowhere
+		most := 0
+		for _, sh := range kept {
+			most = max(most, sh.of(seed))
+		}
+		kept = slices.DeleteFunc(kept, func(sh shape) bool { return sh.of(seed) < most })
+		top = 0
+		for _, sh := range kept {
+			top = max(top, sh.efficiency())
+		}
+	}
 	kept = slices.DeleteFunc(kept, func(sh shape) bool { return sh.efficiency() < top*(1-evenness) })
 	if len(kept) == 0 {
 		return shape{}, false
@@ -271,6 +282,21 @@ func (k *packer) best(seed *item) (shape, bool) {
 	return slices.MinFunc(kept, func(a, b shape) int {
 		return cmp.Or(cmp.Compare(a.price, b.price), cmp.Compare(b.value, a.value), cmp.Compare(a.index, b.index), cmp.Compare(a.offering, b.offering))
 	}), true
+}
+
+// of is how many pods of the item the shape holds.
+func (sh shape) of(it *item) int {
+	for _, c := range sh.counts {
+		if c.it == it {
+			return c.n
+		}
+	}
+	return 0
+}
+
+// clings reports whether the pods of the demand have to share a host with each other.
+func (d *demand) clings() bool {
+	return slices.ContainsFunc(d.hosts.rules, func(r *rule) bool { return r.kind == affinity && r.self })
 }
 
 // favour remembers the offerings that did best for a mask.
@@ -294,7 +320,7 @@ func (k *packer) candidates(index int, m *mask, seed *item) []int {
 	if k.opened%favourFor == 0 {
 		clear(k.favours)
 	}
-	if fav := k.favours[m]; len(fav) > 0 {
+	if fav := k.favours[m]; len(fav) > 0 && !seed.d.clings() {
 		usable := slices.DeleteFunc(slices.Clone(fav), func(o int) bool {
 			t := p.Catalog.TypeOf(o)
 			return !p.left.allows(p.Catalog.Types[t].Capacity) || !seed.d.class.Requests.Fits(p.free[t]) || k.free[index-k.from][t]*4 > k.demand
@@ -342,7 +368,7 @@ func (k *packer) candidates(index int, m *mask, seed *item) []int {
 	})
 	var out []int
 	for _, b := range list[:min(len(list), maxCandidates)] {
-		if b.bound >= list[0].bound/2 {
+		if b.bound >= list[0].bound/2 || seed.d.clings() {
 			out = append(out, b.offering)
 		}
 	}
@@ -363,9 +389,6 @@ func (k *packer) open(sh shape) {
 	t := p.Catalog.TypeOf(sh.offering)
 	for {
 		b := &bin{id: fmt.Sprintf("\x00new-%d", len(s.bins)), pool: p, index: sh.index, chosen: sh.offering, mask: p.open, free: p.free[t], used: p.overhead[t]}
-		p.left.take(p.Catalog.Types[t].Capacity)
-		s.bins = append(s.bins, b)
-		k.opened++
 		for _, c := range sh.counts {
 			if n := min(c.n, b.room(c.it, len(c.it.pods))); n > 0 {
 				s.put(b, c.it, n)
@@ -373,6 +396,12 @@ func (k *packer) open(sh shape) {
 				k.demand -= c.it.lot.value * float64(n)
 			}
 		}
+		if len(b.pods) == 0 {
+			return // what went in on trial may go nowhere else: affinity to the host the first of them is on
+		}
+		p.left.take(p.Catalog.Types[t].Capacity)
+		s.bins = append(s.bins, b)
+		k.opened++
 		for _, c := range sh.counts {
 			if len(c.it.pods) < c.n {
 				return

@@ -111,6 +111,16 @@ func TestSolve(t *testing.T) {
 			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("web").Label("app", "web").CPU("3").Memory("1Gi").Near(corev1.LabelTopologyZone, web).Obj(), 2)},
 			want:  []string{"p m.4 a: 1×web", "p m.4 a: 1×web"},
 		},
+		"host affinity to itself keeps all pods on one node": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop())},
+			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("web").Label("app", "web").CPU("1").Memory("1Gi").Near(corev1.LabelHostname, web).Obj(), 3)},
+			want:  []string{"p c.4 abc: 3×web"},
+		},
+		"what does not fit beside the host it has to be on stays out": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop()).Require(capacity.In(corev1.LabelInstanceTypeStable, "c.2"))},
+			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("web").Label("app", "web").CPU("1").Memory("1Gi").Near(corev1.LabelHostname, web).Obj(), 3)},
+			want:  []string{"p c.2 abc: 2×web", "web unplaced: p TopologyRules"},
+		},
 		"affinity to pods that are nowhere leaves the pod out": {
 			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop())},
 			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("x").CPU("1").Near(corev1.LabelTopologyZone, web).Obj(), 1)},

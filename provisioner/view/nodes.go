@@ -209,20 +209,9 @@ func (j *joiner) planned(out *capacity.Node, c *karpv1.NodeClaim, types []*capac
 		if i == 0 {
 			out.Allocatable = t.Allocatable
 		} else {
-			out.Allocatable = least(out.Allocatable, t.Allocatable)
+			out.Allocatable = out.Allocatable.Min(t.Allocatable)
 		}
 	}
-}
-
-// least is the component-wise minimum; an extended resource that one side lacks is absent.
-func least(a, b capacity.Resources) capacity.Resources {
-	out := capacity.Resources{CPU: min(a.CPU, b.CPU), Memory: min(a.Memory, b.Memory), Ephemeral: min(a.Ephemeral, b.Ephemeral), Pods: min(a.Pods, b.Pods)}
-	for _, q := range a.Extended {
-		if v := min(q.Value, b.Get(q.Name)); v > 0 {
-			out.Extended = append(out.Extended, capacity.Quantity{Name: q.Name, Value: v})
-		}
-	}
-	return out
 }
 
 // expected completes what a booting node reports with what its claim promises for the resources it reports nothing of.

@@ -6,6 +6,7 @@ package bed
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 
 	dto "github.com/prometheus/client_model/go"
@@ -61,6 +62,9 @@ func (b *Bed) Quantile(ctx context.Context, process, name string, q float64) (fl
 	rank := q * float64(h.GetSampleCount())
 	lower, below := 0.0, 0.0
 	for _, bucket := range h.GetBucket() {
+		if math.IsInf(bucket.GetUpperBound(), 1) {
+			break // as histogram_quantile: the largest finite bound stands for what is beyond
+		}
 		n := float64(bucket.GetCumulativeCount())
 		if n >= rank && n > below {
 			return lower + (bucket.GetUpperBound()-lower)*(rank-below)/(n-below), nil
