@@ -5,6 +5,7 @@ package provisioner
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,10 +54,13 @@ type ledger struct {
 	mu     sync.Mutex
 	pods   map[types.UID]*entry
 	claims map[string]map[types.UID]*entry
+	// lists are the pods of each claim as they were last asked for; a claim whose pods have changed since is not in it.
+	// Every plan asks for all of them while pods are being offered.
+	lists map[string][]*corev1.Pod
 }
 
 func newLedger() *ledger {
-	return &ledger{pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}}
+	return &ledger{pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{}}
 }
 
 // offer notes that the pod failed to schedule. fresh asks the caller to put it into the batch; parked says that the pod
@@ -110,6 +114,7 @@ func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
 		}
 		m[p.UID] = e
 	}
+	delete(l.lists, claim)
 }
 
 // adopt plans pods of an earlier process onto its claim.
@@ -126,6 +131,7 @@ func (l *ledger) adopt(claim, node string, pods []*corev1.Pod, now time.Time) {
 
 func (l *ledger) unassign(e *entry) {
 	if m := l.claims[e.claim]; m != nil {
+		delete(l.lists, e.claim)
 		delete(m, e.pod.UID)
 		if len(m) == 0 {
 			delete(l.claims, e.claim)
@@ -177,6 +183,7 @@ func (l *ledger) lost(claim string) []*corev1.Pod {
 		e.state, e.claim, e.node, e.usable = waiting, "", "", time.Time{}
 	}
 	delete(l.claims, claim)
+	delete(l.lists, claim)
 	sortPods(out)
 	return out
 }
@@ -252,15 +259,24 @@ func (l *ledger) waiting(pods []*corev1.Pod) (out []*corev1.Pod, offered map[typ
 func (l *ledger) reserved() map[string][]*corev1.Pod {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make(map[string][]*corev1.Pod, len(l.claims))
 	for claim, m := range l.claims {
+		if l.lists[claim] != nil {
+			continue
+		}
 		pods := make([]*corev1.Pod, 0, len(m))
 		for _, e := range m {
 			pods = append(pods, e.pod)
 		}
-		out[claim] = pods
+		l.lists[claim] = pods
 	}
-	return out
+	return maps.Clone(l.lists)
+}
+
+// holds reports whether the claim has pods.
+func (l *ledger) holds(claim string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.claims[claim]) > 0
 }
 
 // counts returns how many pods are in each state.

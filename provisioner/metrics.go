@@ -19,6 +19,8 @@ type Metrics struct {
 	Claims *prometheus.CounterVec
 	// Unplaced counts refusals by reason; a pod that is planned again counts again.
 	Unplaced *prometheus.CounterVec
+	// Pods is how many pods wait for capacity, by state: waiting (to be planned), planned (on a claim), unplaced.
+	Pods *prometheus.GaugeVec
 	// Rejected counts pods that the plan accepted and the scheduler's own filters refused, by plugin. It should stay at
 	// zero: each one is a rule that package plan has wrong.
 	Rejected *prometheus.CounterVec
@@ -40,6 +42,9 @@ func NewMetrics() *Metrics {
 		Unplaced: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slipway_provisioner_unplaced_total", Help: "Times a pod was planned and no node could hold it, by reason.",
 		}, []string{"reason"}),
+		Pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "slipway_provisioner_pods", Help: "Pods that wait for capacity, by state.",
+		}, []string{"state"}),
 		Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slipway_provisioner_judge_rejected_total", Help: "Pods the plan placed and the scheduler's filters refused, by plugin.",
 		}, []string{"plugin"}),
@@ -48,7 +53,7 @@ func NewMetrics() *Metrics {
 
 // Collectors lists all metrics for registration.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Rejected}
+	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Pods, m.Rejected}
 }
 
 func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {
@@ -56,4 +61,11 @@ func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {
 	m.Step.WithLabelValues("plan").Observe(solved.Sub(viewed).Seconds())
 	m.Step.WithLabelValues("claim").Observe(claimed.Sub(solved).Seconds())
 	m.BatchSize.Observe(float64(pods))
+}
+
+// count sets the gauge of waiting pods.
+func (m *Metrics) count(pods [3]int) {
+	for s, name := range [...]string{waiting: "waiting", planned: "planned", unplaced: "unplaced"} {
+		m.Pods.WithLabelValues(name).Set(float64(pods[s]))
+	}
 }

@@ -180,6 +180,7 @@ func (p *Provisioner) retry(ctx context.Context) {
 			p.batch.Requeue(pods...)
 		}
 		p.expireRecent()
+		p.Metrics.count(p.ledger.counts())
 	}
 }
 

@@ -139,7 +139,7 @@ func (p *Provisioner) onClaim(ctx context.Context, obj any, deleted bool) {
 
 // check releases the pods of a claim whose node is usable, and takes them back from a claim that is gone.
 func (p *Provisioner) check(ctx context.Context, claim string) {
-	if len(p.ledger.podsOf(claim)) == 0 {
+	if !p.ledger.holds(claim) {
 		return
 	}
 	c := &karpv1.NodeClaim{}

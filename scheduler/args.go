@@ -27,10 +27,10 @@ const (
 
 // Defaults of SlipwayArgs, and the only place where they are written.
 const (
-	// DefaultBatchDebounce is the quiet time after the queue has drained. One
+	// DefaultBatchDebounce is the quiet time after the queue has drained. Half a
 	// millisecond is longer than the gap between two pods that are already on
-	// the watch, and far below what the eye or an API call notices.
-	DefaultBatchDebounce = time.Millisecond
+	// the watch, and a tenth of what writing the NodeClaim takes.
+	DefaultBatchDebounce = 500 * time.Microsecond
 	// DefaultBatchMax bounds how long a batch may stay open while pods keep coming.
 	DefaultBatchMax = 100 * time.Millisecond
 	// DefaultGateDeadline is the safety net under a lost release. It costs one

@@ -92,7 +92,7 @@ func activePods() float64 {
 // failure (an event, a status write, its return to the queue) waits for the pod's
 // NodeClaim and launch, which go to the same API server. Nobody waits for it: the
 // pod is parked.
-const bookkeepingDelay = 10 * time.Millisecond
+const bookkeepingDelay = 30 * time.Millisecond
 
 // hookFailures offers pods of a cluster that has no nodes at all, which the
 // scheduler gives up on before any plugin runs and would retry as errors, and

@@ -143,7 +143,9 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 	}
 	a.timings.Patched = l.Clock.Now()
 	log.FromContext(ctx).Info("launched", "nodeClaim", claim.Name, "node", a.instance.PrivateDNSName, "instanceID", a.instance.ID,
-		"instanceType", a.instance.InstanceType, "zone", a.instance.Zone, "capacityType", a.instance.CapacityType, "price", price)
+		"instanceType", a.instance.InstanceType, "zone", a.instance.Zone, "capacityType", a.instance.CapacityType, "price", price,
+		"request", a.timings.Sent.Sub(a.handed), "answer", a.timings.Answered.Sub(a.timings.Sent),
+		"describe", a.timings.Described.Sub(a.timings.Answered), "write", a.timings.Patched.Sub(a.timings.Described))
 	l.Metrics.Duration.WithLabelValues("launched").Observe(l.Clock.Since(a.handed).Seconds())
 	l.report(Outcome{Claim: claim, NodeName: a.instance.PrivateDNSName, Instance: a.instance, Price: price, Timings: a.timings})
 	if l.Tagger != nil {

@@ -75,43 +75,47 @@ func (j *joiner) foreign(n *corev1.Node) *capacity.Node {
 
 // claim is a node Slipway (or Karpenter) bought; n is nil until it has joined.
 func (j *joiner) claim(c *karpv1.NodeClaim, n *corev1.Node) *capacity.Node {
-	out := &capacity.Node{
-		Claim: c.Name, ClaimUID: c.UID, Pool: c.Labels[karpv1.NodePoolLabelKey],
-		Phase: Phase(c, n), Labels: maps.Clone(c.Labels), Requirements: capacity.Requirements{}, Taints: c.Spec.Taints,
-	}
-	if out.Labels == nil {
-		out.Labels = map[string]string{}
-	}
-	j.undecided(out, c)
-	kinds := j.candidates(out, c)
-	promised := capacity.FromList(c.Status.Allocatable)
-	switch {
-	case n != nil:
-		out.Name = n.Name
-		out.Requirements = nil
+	out := &capacity.Node{Claim: c.Name, ClaimUID: c.UID, Pool: c.Labels[karpv1.NodePoolLabelKey], Phase: Phase(c, n)}
+	var daemons capacity.Resources
+	if n != nil && (out.Phase == capacity.Usable || out.Phase == capacity.Leaving) {
+		out.Name, out.Labels, out.Taints = n.Name, n.Labels, n.Spec.Taints
 		out.Capacity = expected(capacity.FromList(n.Status.Capacity), capacity.FromList(c.Status.Capacity))
-		reported := capacity.FromList(n.Status.Allocatable)
-		if out.Phase == capacity.Usable || out.Phase == capacity.Leaving {
-			out.Labels, out.Taints, out.Allocatable = maps.Clone(n.Labels), n.Spec.Taints, reported
-		} else { // a booting kubelet may still report zeros and lack labels
-			maps.Copy(out.Labels, n.Labels)
-			out.Allocatable = expected(reported, promised)
+		out.Allocatable = capacity.FromList(n.Status.Allocatable)
+	} else {
+		kinds := j.onItsWay(out, c, n)
+		if out.Phase != capacity.Leaving {
+			daemons = j.daemons(out, kinds)
 		}
-	case c.Status.ProviderID != "":
-		out.Capacity, out.Allocatable = capacity.FromList(c.Status.Capacity), promised
-	default:
-		j.planned(out, c, kinds)
 	}
 	out.InstanceType, out.Zone = out.Labels[corev1.LabelInstanceTypeStable], out.Labels[corev1.LabelTopologyZone]
 	out.CapacityType = out.Labels[karpv1.CapacityTypeLabelKey]
 	out.Price = j.price(c, out)
 	j.charges = append(j.charges, charge{pool: out.Pool, capacity: out.Capacity})
-	var daemons capacity.Resources
-	if out.Phase == capacity.Planned || out.Phase == capacity.Launched {
-		daemons = j.daemons(out, kinds)
-	}
 	j.fill(out, &reservation{pods: j.reserved[c.Name], daemons: daemons})
 	return out
+}
+
+// onItsWay fills in a node that is not usable yet from what its claim promises and, once it has joined, from what it
+// reports: a booting kubelet may still report zeros and lack labels. It returns the types the claim may become.
+func (j *joiner) onItsWay(out *capacity.Node, c *karpv1.NodeClaim, n *corev1.Node) []*capacity.InstanceType {
+	out.Labels, out.Requirements, out.Taints = maps.Clone(c.Labels), capacity.Requirements{}, c.Spec.Taints
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	j.undecided(out, c)
+	kinds := j.candidates(out, c)
+	switch {
+	case n != nil:
+		out.Name, out.Requirements = n.Name, nil
+		maps.Copy(out.Labels, n.Labels)
+		out.Capacity = expected(capacity.FromList(n.Status.Capacity), capacity.FromList(c.Status.Capacity))
+		out.Allocatable = expected(capacity.FromList(n.Status.Allocatable), capacity.FromList(c.Status.Allocatable))
+	case c.Status.ProviderID != "":
+		out.Capacity, out.Allocatable = capacity.FromList(c.Status.Capacity), capacity.FromList(c.Status.Allocatable)
+	default:
+		j.planned(out, c, kinds)
+	}
+	return kinds
 }
 
 // undecided splits the claim's requirements into labels (one value left) and what is open.

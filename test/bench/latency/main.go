@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command latency measures how long Slipway takes from a pod to the EC2 request and from a node to its pods, on a real
-// control plane with the EC2 emulator. Machines boot at once, so that what is left is Slipway's own share.
+// control plane with the EC2 emulator. For single pods machines boot at once; in bursts they take what EC2 takes.
 //
 // Figures (milliseconds unless said otherwise):
 //
@@ -51,8 +51,28 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binaries string, singles, small, large int) (err error) {
-	b, err := bed.New(ctx, bed.Options{Binaries: binaries, Emulator: ec2emu.Options{Seed: 1, InstantBoot: true}})
+func run(ctx context.Context, binaries string, singles, small, large int) error {
+	m := &measurer{}
+	if err := m.on(ctx, binaries, ec2emu.Options{Seed: 1, InstantBoot: true}, func(ctx context.Context) error {
+		return m.singles(ctx, singles)
+	}); err != nil {
+		return err
+	}
+	if err := m.on(ctx, binaries, ec2emu.Options{Seed: 1, BootScale: 1}, func(ctx context.Context) error {
+		if err := m.burst(ctx, "small", small); err != nil {
+			return err
+		}
+		return m.burst(ctx, "large", large)
+	}); err != nil {
+		return err
+	}
+	m.print()
+	return nil
+}
+
+// on brings up a bed with Slipway and the pools on it, and measures there.
+func (m *measurer) on(ctx context.Context, binaries string, emu ec2emu.Options, do func(context.Context) error) (err error) {
+	b, err := bed.New(ctx, bed.Options{Binaries: binaries, Emulator: emu})
 	if err != nil {
 		return err
 	}
@@ -61,50 +81,42 @@ func run(ctx context.Context, binaries string, singles, small, large int) (err e
 			err = e
 		}
 	}()
-	watch, err := bed.NewObserver(ctx, b)
-	if err != nil {
+	if m.watch, err = bed.NewObserver(ctx, b); err != nil {
 		return err
 	}
-	defer watch.Stop()
+	defer m.watch.Stop()
+	m.bed = b
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := b.StartSlipway(); err != nil {
 		return err
 	}
 	go func() { cancel(b.Wait(ctx)) }()
-	if err := measure(ctx, b, watch, singles, small, large); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return err
+	err = m.prepare(ctx)
+	if err == nil {
+		err = do(ctx)
 	}
-	return nil
+	if err == nil {
+		err = m.collect(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // a process has died: that is the reason
+	}
+	return err
 }
 
-func measure(ctx context.Context, b *bed.Bed, watch *bed.Observer, singles, small, large int) error {
+// prepare applies class and pools and waits until they are ready.
+func (m *measurer) prepare(ctx context.Context) error {
 	class, err := samples.Files.ReadFile("general/ec2nodeclass.yaml")
 	if err != nil {
 		return err
 	}
-	for _, m := range [][]byte{class, pools} {
-		if err := b.Cluster.Apply(ctx, m); err != nil {
+	for _, manifest := range [][]byte{class, pools} {
+		if err := m.bed.Cluster.Apply(ctx, manifest); err != nil {
 			return err
 		}
 	}
-	ready, done := context.WithTimeout(ctx, time.Minute)
+	ctx, done := context.WithTimeout(ctx, time.Minute)
 	defer done()
-	if err := bed.AwaitReadyPools(ready, b, "single", "dense"); err != nil {
-		return err
-	}
-	m := measurer{bed: b, watch: watch}
-	if err := m.singles(ctx, singles); err != nil {
-		return err
-	}
-	if err := m.burst(ctx, "small", small); err != nil {
-		return err
-	}
-	if err := m.burst(ctx, "large", large); err != nil {
-		return err
-	}
-	return m.print(ctx)
+	return bed.AwaitReadyPools(ctx, m.bed, "single", "dense")
 }
