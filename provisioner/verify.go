@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"

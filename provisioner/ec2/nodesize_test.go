@@ -87,28 +87,34 @@ func TestNodeSize(t *testing.T) {
 			name: "m5.large", info: m5Large(),
 			wantCap: capacity.Resources{CPU: 2000, Memory: 7577 * mi, Ephemeral: 20 * gi, Pods: 29, Extended: []capacity.Quantity{{Name: v1.ResourceAWSPodENI, Value: 9}}},
 			wantAlloc: capacity.Resources{CPU: 1930, Memory: 6903 * mi, Ephemeral: 17 * gi, Pods: 29, Extended: []capacity.Quantity{
-				{Name: v1.ResourceAWSPodENI, Value: 9}}},
+				{Name: v1.ResourceAWSPodENI, Value: 9},
+			}},
 		},
 		{
 			name: "arm64 keeps 64 MiB more", info: info("c6g.large", "arm64", 2, 4096, 3, 10),
 			wantCap: capacity.Resources{CPU: 2000, Memory: 3729 * mi, Ephemeral: 20 * gi, Pods: 29, Extended: []capacity.Quantity{{Name: v1.ResourceAWSPodENI, Value: 9}}},
 			wantAlloc: capacity.Resources{CPU: 1930, Memory: 3055 * mi, Ephemeral: 17 * gi, Pods: 29, Extended: []capacity.Quantity{
-				{Name: v1.ResourceAWSPodENI, Value: 9}}},
+				{Name: v1.ResourceAWSPodENI, Value: 9},
+			}},
 		},
 		{
 			name: "GPU and instance store", info: g4dn(),
 			class: func(c *v1.EC2NodeClass) { p := v1.InstanceStorePolicyRAID0; c.Spec.InstanceStorePolicy = &p },
 			wantCap: capacity.Resources{CPU: 32000, Memory: 121241 * mi, Ephemeral: 900e9, Pods: 58, Extended: []capacity.Quantity{
-				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58}}},
+				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
+			}},
 			wantAlloc: capacity.Resources{CPU: 31850, Memory: 120248 * mi, Ephemeral: 900e9 - 90e9 - gi, Pods: 58, Extended: []capacity.Quantity{
-				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58}}},
+				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
+			}},
 		},
 		{
 			name: "neuron devices and cores", info: neuron,
 			wantCap: capacity.Resources{CPU: 8000, Memory: 30310 * mi, Ephemeral: 20 * gi, Pods: 58, Extended: []capacity.Quantity{
-				{Name: v1.ResourceAWSNeuron, Value: 1}, {Name: v1.ResourceAWSNeuronCore, Value: 2}, {Name: v1.ResourceAWSPodENI, Value: 17}}},
+				{Name: v1.ResourceAWSNeuron, Value: 1}, {Name: v1.ResourceAWSNeuronCore, Value: 2}, {Name: v1.ResourceAWSPodENI, Value: 17},
+			}},
 			wantAlloc: capacity.Resources{CPU: 7910, Memory: 29317 * mi, Ephemeral: 17 * gi, Pods: 58, Extended: []capacity.Quantity{
-				{Name: v1.ResourceAWSNeuron, Value: 1}, {Name: v1.ResourceAWSNeuronCore, Value: 2}, {Name: v1.ResourceAWSPodENI, Value: 17}}},
+				{Name: v1.ResourceAWSNeuron, Value: 1}, {Name: v1.ResourceAWSNeuronCore, Value: 2}, {Name: v1.ResourceAWSPodENI, Value: 17},
+			}},
 		},
 		{
 			name: "the class's own kubelet settings", info: info("x9.large", "x86_64", 2, 8192, 3, 10),
@@ -142,9 +148,11 @@ func TestNodeSize(t *testing.T) {
 				c.Spec.NetworkInterfaces = []*v1.NetworkInterface{{InterfaceType: v1.InterfaceTypeInterface}, {DeviceIndex: 1, InterfaceType: v1.InterfaceTypeEFAOnly}}
 			},
 			wantCap: capacity.Resources{CPU: 32000, Memory: 121241 * mi, Ephemeral: 20 * gi, Pods: 44, Extended: []capacity.Quantity{
-				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceEFA, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58}}},
+				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceEFA, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
+			}},
 			wantAlloc: capacity.Resources{CPU: 31850, Memory: 120402 * mi, Ephemeral: 17 * gi, Pods: 44, Extended: []capacity.Quantity{
-				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceEFA, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58}}},
+				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceEFA, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
+			}},
 		},
 	}
 	for _, tt := range tests {

@@ -39,8 +39,14 @@ func TestShortageTimeouts(t *testing.T) {
 			{12*time.Minute - 1, false, true}, {1, false, false},
 		}},
 		{"grows no further than half an hour", []step{
-			{0, true, true}, {3 * time.Minute, true, true}, {6 * time.Minute, true, true}, {12 * time.Minute, true, true},
-			{24 * time.Minute, true, true}, {30 * time.Minute, true, true}, {30*time.Minute - 1, false, true}, {1, false, false},
+			{0, true, true},
+			{3 * time.Minute, true, true},
+			{6 * time.Minute, true, true},
+			{12 * time.Minute, true, true},
+			{24 * time.Minute, true, true},
+			{30 * time.Minute, true, true},
+			{30*time.Minute - 1, false, true},
+			{1, false, false},
 		}},
 	}
 	for _, tt := range tests {

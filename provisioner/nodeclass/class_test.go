@@ -120,42 +120,76 @@ func TestClassConditions(t *testing.T) {
 		message   string
 		wantErr   bool
 	}{
-		{"no subnets", nil, func(c *cloud) { c.subnets = nil },
-			"SubnetsReady", metav1.ConditionFalse, "SubnetsNotFound", "spec.subnetSelectorTerms", false},
-		{"no groups", nil, func(c *cloud) { c.groups = nil },
-			"SecurityGroupsReady", metav1.ConditionFalse, "SecurityGroupsNotFound", "spec.securityGroupSelectorTerms", false},
-		{"no images", nil, func(c *cloud) { c.images = nil },
-			"AMIsReady", metav1.ConditionFalse, "AMINotFound", "spec.amiSelectorTerms", false},
-		{"alias never published", nil, func(c *cloud) { c.imageErr = kind(capacity.NotFound, "") },
-			"AMIsReady", metav1.ConditionFalse, "AMINotFound", "Kubernetes version", false},
-		{"alias not supported", nil, func(c *cloud) {
-			c.imageErr = &capacity.Error{Kind: capacity.Invalid, Err: errors.New("spec.amiSelectorTerms: no")}
+		{
+			"no subnets", nil, func(c *cloud) { c.subnets = nil },
+			"SubnetsReady", metav1.ConditionFalse, "SubnetsNotFound", "spec.subnetSelectorTerms", false,
 		},
-			"AMIsReady", metav1.ConditionFalse, "UnsupportedAlias", "spec.amiSelectorTerms: no", false},
-		{"no such role", nil, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
-			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no role "role"`, false},
-		{"no such profile", func(c *v1.EC2NodeClass) { c.Spec.Role, c.Spec.InstanceProfile = "", new("mine") }, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
-			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no instance profile "mine"`, false},
-		{"a role IAM refuses", nil, func(c *cloud) { c.profileErr = kind(capacity.Invalid, "ValidationError") },
-			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", "spec.role: asking AWS failed with ValidationError", false},
-		{"not allowed", nil, func(c *cloud) { c.subnetErr = kind(capacity.Unauthorized, "UnauthorizedOperation") },
-			"SubnetsReady", metav1.ConditionUnknown, "ResolutionFailed", "UnauthorizedOperation (Unauthorized)", true},
-		{"AWS is down", nil, func(c *cloud) { c.imageErr = kind(capacity.Unavailable, "") },
-			"AMIsReady", metav1.ConditionUnknown, "ResolutionFailed", "(Unavailable)", true},
-		{"cluster unknown", nil, func(c *cloud) { c.clusterErr = kind(capacity.Unavailable, "") },
-			"ValidationSucceeded", metav1.ConditionUnknown, "ResolutionFailed", "(Unavailable)", true},
-		{"service range unknown", nil, func(c *cloud) { c.cluster.ServiceCIDR = "" },
-			"ValidationSucceeded", metav1.ConditionFalse, "ClusterCIDRResolutionFailed", "service CIDR", false},
-		{"tags of ours", func(c *v1.EC2NodeClass) { c.Spec.Tags = map[string]string{"karpenter.sh/nodepool": "x", "team": "a"} }, nil,
-			"ValidationSucceeded", metav1.ConditionFalse, "TagValidationFailed", `["karpenter.sh/nodepool"]`, false},
-		{"unsupported family", func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms[0].Alias = "windows2022@latest" }, nil,
-			"ValidationSucceeded", metav1.ConditionFalse, "NodeClassValidationFailed", "spec.amiFamily", false},
-		{"alias that cannot be read", func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms[0].Alias = "latest" }, nil,
-			"ValidationSucceeded", metav1.ConditionFalse, "NodeClassValidationFailed", "spec.amiSelectorTerms", false},
-		{"user data too long", func(c *v1.EC2NodeClass) { s := "#!" + strings.Repeat("x", 20000); c.Spec.UserData = &s }, nil,
-			"ValidationSucceeded", metav1.ConditionFalse, "UserDataSizeLimitExceeded", "spec.userData", false},
-		{"placement group", func(c *v1.EC2NodeClass) { c.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{} }, nil,
-			"PlacementGroupReady", metav1.ConditionFalse, "PlacementGroupResolutionFailed", "spec.placementGroupSelector", false},
+		{
+			"no groups", nil, func(c *cloud) { c.groups = nil },
+			"SecurityGroupsReady", metav1.ConditionFalse, "SecurityGroupsNotFound", "spec.securityGroupSelectorTerms", false,
+		},
+		{
+			"no images", nil, func(c *cloud) { c.images = nil },
+			"AMIsReady", metav1.ConditionFalse, "AMINotFound", "spec.amiSelectorTerms", false,
+		},
+		{
+			"alias never published", nil, func(c *cloud) { c.imageErr = kind(capacity.NotFound, "") },
+			"AMIsReady", metav1.ConditionFalse, "AMINotFound", "Kubernetes version", false,
+		},
+		{
+			"alias not supported", nil, func(c *cloud) {
+				c.imageErr = &capacity.Error{Kind: capacity.Invalid, Err: errors.New("spec.amiSelectorTerms: no")}
+			},
+			"AMIsReady", metav1.ConditionFalse, "UnsupportedAlias", "spec.amiSelectorTerms: no", false,
+		},
+		{
+			"no such role", nil, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
+			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no role "role"`, false,
+		},
+		{
+			"no such profile", func(c *v1.EC2NodeClass) { c.Spec.Role, c.Spec.InstanceProfile = "", new("mine") }, func(c *cloud) { c.profileErr = kind(capacity.NotFound, "NoSuchEntity") },
+			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", `no instance profile "mine"`, false,
+		},
+		{
+			"a role IAM refuses", nil, func(c *cloud) { c.profileErr = kind(capacity.Invalid, "ValidationError") },
+			"InstanceProfileReady", metav1.ConditionFalse, "InstanceProfileNotFound", "spec.role: asking AWS failed with ValidationError", false,
+		},
+		{
+			"not allowed", nil, func(c *cloud) { c.subnetErr = kind(capacity.Unauthorized, "UnauthorizedOperation") },
+			"SubnetsReady", metav1.ConditionUnknown, "ResolutionFailed", "UnauthorizedOperation (Unauthorized)", true,
+		},
+		{
+			"AWS is down", nil, func(c *cloud) { c.imageErr = kind(capacity.Unavailable, "") },
+			"AMIsReady", metav1.ConditionUnknown, "ResolutionFailed", "(Unavailable)", true,
+		},
+		{
+			"cluster unknown", nil, func(c *cloud) { c.clusterErr = kind(capacity.Unavailable, "") },
+			"ValidationSucceeded", metav1.ConditionUnknown, "ResolutionFailed", "(Unavailable)", true,
+		},
+		{
+			"service range unknown", nil, func(c *cloud) { c.cluster.ServiceCIDR = "" },
+			"ValidationSucceeded", metav1.ConditionFalse, "ClusterCIDRResolutionFailed", "service CIDR", false,
+		},
+		{
+			"tags of ours", func(c *v1.EC2NodeClass) { c.Spec.Tags = map[string]string{"karpenter.sh/nodepool": "x", "team": "a"} }, nil,
+			"ValidationSucceeded", metav1.ConditionFalse, "TagValidationFailed", `["karpenter.sh/nodepool"]`, false,
+		},
+		{
+			"unsupported family", func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms[0].Alias = "windows2022@latest" }, nil,
+			"ValidationSucceeded", metav1.ConditionFalse, "NodeClassValidationFailed", "spec.amiFamily", false,
+		},
+		{
+			"alias that cannot be read", func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms[0].Alias = "latest" }, nil,
+			"ValidationSucceeded", metav1.ConditionFalse, "NodeClassValidationFailed", "spec.amiSelectorTerms", false,
+		},
+		{
+			"user data too long", func(c *v1.EC2NodeClass) { s := "#!" + strings.Repeat("x", 20000); c.Spec.UserData = &s }, nil,
+			"ValidationSucceeded", metav1.ConditionFalse, "UserDataSizeLimitExceeded", "spec.userData", false,
+		},
+		{
+			"placement group", func(c *v1.EC2NodeClass) { c.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{} }, nil,
+			"PlacementGroupReady", metav1.ConditionFalse, "PlacementGroupResolutionFailed", "spec.placementGroupSelector", false,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

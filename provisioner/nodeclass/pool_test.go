@@ -86,15 +86,19 @@ func TestPoolConditions(t *testing.T) {
 	}{
 		{"class ready", nil, judged(allTrue), metav1.ConditionTrue, "NodeClassReady", "", metav1.ConditionTrue, metav1.ConditionTrue},
 		{"class missing", nil, nil, metav1.ConditionFalse, "NodeClassNotFound", `EC2NodeClass "default" does not exist`, metav1.ConditionTrue, metav1.ConditionFalse},
-		{"class being deleted", nil, class(func(c *v1.EC2NodeClass) { c.DeletionTimestamp, c.Finalizers = &now, []string{"x"} }),
-			metav1.ConditionFalse, "NodeClassTerminating", `"default" is being deleted`, metav1.ConditionTrue, metav1.ConditionFalse},
+		{
+			"class being deleted", nil, class(func(c *v1.EC2NodeClass) { c.DeletionTimestamp, c.Finalizers = &now, []string{"x"} }),
+			metav1.ConditionFalse, "NodeClassTerminating", `"default" is being deleted`, metav1.ConditionTrue, metav1.ConditionFalse,
+		},
 		{"class never looked at", nil, class(nil), metav1.ConditionFalse, "NodeClassReadinessUnknown", "has not been looked at", metav1.ConditionTrue, metav1.ConditionFalse},
 		{"class not ready", nil, judged(func(s status.ConditionSet) {
 			allTrue(s)
 			s.SetFalse(v1.ConditionTypeSubnetsReady, "SubnetsNotFound", "no subnets")
 		}), metav1.ConditionFalse, "UnhealthyDependents", `"default" is not ready: SubnetsReady=False (no subnets)`, metav1.ConditionTrue, metav1.ConditionFalse},
-		{"class waiting", nil, judged(func(s status.ConditionSet) { allTrue(s); s.SetUnknown(v1.ConditionTypeAMIsReady) }),
-			metav1.ConditionFalse, "NodeClassReadinessUnknown", "AMIsReady=Unknown", metav1.ConditionTrue, metav1.ConditionFalse},
+		{
+			"class waiting", nil, judged(func(s status.ConditionSet) { allTrue(s); s.SetUnknown(v1.ConditionTypeAMIsReady) }),
+			metav1.ConditionFalse, "NodeClassReadinessUnknown", "AMIsReady=Unknown", metav1.ConditionTrue, metav1.ConditionFalse,
+		},
 		{"pool invalid", bad, judged(allTrue), metav1.ConditionTrue, "NodeClassReady", "", metav1.ConditionFalse, metav1.ConditionFalse},
 	}
 	for _, tt := range tests {

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
-
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner"

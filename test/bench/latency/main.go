@@ -29,6 +29,7 @@ import (
 
 	samples "github.com/slipway-sh/slipway/manifests/samples"
 	"github.com/slipway-sh/slipway/test/bed"
+	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
 )
 
@@ -51,6 +52,9 @@ func main() {
 	}
 }
 
+// containerStart is what a container with its image present takes to start.
+const containerStart = 700 * time.Millisecond
+
 func run(ctx context.Context, binaries string, singles, small, large int) error {
 	m := &measurer{}
 	if err := m.on(ctx, binaries, ec2emu.Options{Seed: 1, InstantBoot: true}, func(ctx context.Context) error {
@@ -72,7 +76,7 @@ func run(ctx context.Context, binaries string, singles, small, large int) error 
 
 // on brings up a bed with Slipway and the pools on it, and measures there.
 func (m *measurer) on(ctx context.Context, binaries string, emu ec2emu.Options, do func(context.Context) error) (err error) {
-	b, err := bed.New(ctx, bed.Options{Binaries: binaries, Emulator: emu})
+	b, err := bed.New(ctx, bed.Options{Binaries: binaries, Emulator: emu, Kubelet: cluster.KubeletOptions{PodStart: containerStart}})
 	if err != nil {
 		return err
 	}
