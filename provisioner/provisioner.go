@@ -155,7 +155,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	for {
 		pods, err := p.batch.Next(ctx)
 		if err != nil {
-			return nil //nolint:nilerr // the context has ended, which is how Run ends
+			return nil
 		}
 		p.step(ctx, pods)
 	}

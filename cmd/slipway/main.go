@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log.SetLogger(logr.Discard()) // what goes wrong is returned as an error; library chatter is not for people
@@ -29,7 +31,7 @@ func main() {
 	root.AddCommand(demoCommand(), clusterCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "slipway: %v\n", err)
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }

@@ -150,8 +150,7 @@ func invalid(format string, args ...any) error {
 }
 
 func codeOf(err error) string {
-	var e *capacity.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*capacity.Error](err); ok {
 		return e.Code
 	}
 	return ""

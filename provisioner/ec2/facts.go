@@ -45,7 +45,7 @@ type card struct {
 }
 
 // labels an instance type may lack. A node of such a type does not carry them.
-var optionalLabels = [...]string{
+var optionalLabels = [...]string{ //nolint:gochecknoglobals // a table, never written
 	corev1.LabelWindowsBuild,
 	v1.LabelInstanceCategory, v1.LabelInstanceGeneration, v1.LabelInstanceFamily, v1.LabelInstanceSize,
 	v1.LabelInstanceCPUManufacturer, v1.LabelInstanceCPUSustainedClockSpeedMhz,

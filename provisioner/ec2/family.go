@@ -51,7 +51,7 @@ func familyOf(name string) (family, error) {
 }
 
 // aliasFamilies are the families an alias may name, as it spells them.
-var aliasFamilies = map[string]string{
+var aliasFamilies = map[string]string{ //nolint:gochecknoglobals // a table, never written
 	"al2":          v1.AMIFamilyAL2,
 	"al2023":       v1.AMIFamilyAL2023,
 	"bottlerocket": v1.AMIFamilyBottlerocket,

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -117,12 +118,13 @@ func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 	seen := map[string]bool{}
 	for _, e := range out.Errors {
 		fe := newFleetError(req, e, zones)
-		key := fe.Code
+		var key strings.Builder
+		key.WriteString(fe.Code)
 		for _, k := range fe.Offerings {
-			key += "/" + k.InstanceType + "/" + k.Zone
+			key.WriteString("/" + k.InstanceType + "/" + k.Zone)
 		}
-		if !seen[key] {
-			seen[key] = true
+		if !seen[key.String()] {
+			seen[key.String()] = true
 			r.Errors = append(r.Errors, fe)
 		}
 	}

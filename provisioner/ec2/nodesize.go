@@ -4,6 +4,7 @@
 package ec2
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -104,9 +105,7 @@ func overheadOf(t *typeFacts, s *nodeShape, total capacity.Resources) capacity.R
 		corev1.ResourceMemory:           (11*pods + 255) * mib,
 		corev1.ResourceEphemeralStorage: 1 << 30,
 	}
-	for k, v := range s.kube {
-		kube[k] = v
-	}
+	maps.Copy(kube, s.kube)
 	sum := func(name corev1.ResourceName) int64 { return kube[name] + s.system[name] }
 	return capacity.Resources{
 		CPU:       sum(corev1.ResourceCPU),

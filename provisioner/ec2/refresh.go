@@ -79,7 +79,7 @@ func keepFresh(ctx context.Context, every time.Duration, do func(context.Context
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-time.After(wait): //nolint:forbidigo // paces calls to AWS; what is tested are the refreshes
 		}
 	}
 }

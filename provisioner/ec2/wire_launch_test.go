@@ -213,8 +213,7 @@ func TestFleetStockOut(t *testing.T) {
 
 // failure is the kind and code of a fleet's failure, wherever EC2 put it.
 func failure(r ec2.FleetResult, err error) (capacity.Kind, string) {
-	var e *capacity.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*capacity.Error](err); ok {
 		return e.Kind, e.Code
 	}
 	if len(r.Errors) > 0 {

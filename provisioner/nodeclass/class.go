@@ -194,7 +194,5 @@ func (r *ClassReconciler) stampClaims(ctx context.Context, class *v1.EC2NodeClas
 	if err != nil {
 		return err
 	}
-	return restamp(ctx, r.Kube, claims, stampKeys{
-		hash: v1.AnnotationEC2NodeClassHash, version: v1.AnnotationEC2NodeClassHashVersion,
-	}, hash, v1.EC2NodeClassHashVersion)
+	return restamp(ctx, r.Kube, claims, stamp{v1.AnnotationEC2NodeClassHash, v1.AnnotationEC2NodeClassHashVersion, hash, v1.EC2NodeClassHashVersion})
 }

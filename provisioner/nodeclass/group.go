@@ -4,6 +4,8 @@
 package nodeclass
 
 import (
+	"slices"
+
 	awsapis "github.com/aws/karpenter-provider-aws/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
@@ -19,10 +21,5 @@ func Managed(ref *karpv1.NodeClassReference) bool {
 	if ref == nil || ref.Kind != classKind {
 		return false
 	}
-	for _, g := range managedGroups() {
-		if ref.Group == g {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(managedGroups(), ref.Group)
 }

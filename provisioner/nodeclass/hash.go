@@ -7,28 +7,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// stampKeys are the annotations that hold a hash and the version of its rule.
-type stampKeys struct{ hash, version string }
+// stamp is a hash under the version of its rule, with the annotations that hold the two.
+type stamp struct{ hashKey, versionKey, hash, version string }
 
 // restamp gives claims that were stamped under another version of the hash rule the hash of today, because hashes
 // of different versions say nothing about each other. A claim that has been found drifted stays so: its old hash
 // is kept, and with it the difference. (Karpenter, designs/drift-hash-versioning.md.)
-func restamp(ctx context.Context, kube client.Client, claims []karpv1.NodeClaim, keys stampKeys, hash, version string) error {
+func restamp(ctx context.Context, kube client.Client, claims []karpv1.NodeClaim, s stamp) error {
 	var errs []error
 	for i := range claims {
 		claim := &claims[i]
-		if claim.Annotations[keys.version] == version {
+		if claim.Annotations[s.versionKey] == s.version {
 			continue
 		}
 		stored := claim.DeepCopy()
-		set := map[string]string{keys.version: version}
+		set := map[string]string{s.versionKey: s.version}
 		if !drifted(claim) {
-			set[keys.hash] = hash
+			set[s.hashKey] = s.hash
 		}
 		setAnnotations(claim, set)
 		if err := kube.Patch(ctx, claim, client.MergeFrom(stored)); client.IgnoreNotFound(err) != nil {
@@ -52,9 +53,7 @@ func setAnnotations(o client.Object, set map[string]string) {
 	if all == nil {
 		all = map[string]string{}
 	}
-	for k, v := range set {
-		all[k] = v
-	}
+	maps.Copy(all, set)
 	o.SetAnnotations(all)
 }
 

@@ -130,8 +130,8 @@ func (r *PoolReconciler) reconcile(ctx context.Context, pool *karpv1.NodePool) e
 func (r *PoolReconciler) stamp(ctx context.Context, pool *karpv1.NodePool, claims []karpv1.NodeClaim) error {
 	hash := pool.Hash()
 	if pool.Annotations[karpv1.NodePoolHashVersionAnnotationKey] != karpv1.NodePoolHashVersion {
-		keys := stampKeys{hash: karpv1.NodePoolHashAnnotationKey, version: karpv1.NodePoolHashVersionAnnotationKey}
-		if err := restamp(ctx, r.Kube, claims, keys, hash, karpv1.NodePoolHashVersion); err != nil {
+		s := stamp{karpv1.NodePoolHashAnnotationKey, karpv1.NodePoolHashVersionAnnotationKey, hash, karpv1.NodePoolHashVersion}
+		if err := restamp(ctx, r.Kube, claims, s); err != nil {
 			return err
 		}
 	}

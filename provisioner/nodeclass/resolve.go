@@ -161,6 +161,7 @@ func (r *ClassReconciler) findImages(ctx context.Context, class *v1.EC2NodeClass
 		return found{write: none, verdict: &verdict{reasonAlias, err.Error()}}, nil
 	case capacity.NotFound:
 		return found{write: none, verdict: &verdict{reasonImageNotFound, "spec.amiSelectorTerms did not match any images for the cluster's Kubernetes version"}}, nil
+	default: // no verdict on the class: success, or a failure to be retried
 	}
 	if err != nil {
 		return found{}, err
@@ -194,6 +195,7 @@ func (r *ClassReconciler) findProfile(ctx context.Context, class *v1.EC2NodeClas
 		return found{verdict: &verdict{reasonProfileNotFound, message}}, nil
 	case capacity.Invalid:
 		return found{verdict: &verdict{reasonProfileNotFound, describeInvalid("spec.role", err)}}, nil
+	default: // no verdict on the class: success, or a failure to be retried
 	}
 	if err != nil {
 		return found{}, err
@@ -223,11 +225,11 @@ func (r *ClassReconciler) validate(ctx context.Context, class *v1.EC2NodeClass) 
 		return found{verdict: v}, nil
 	}
 	if err := ec2.CheckClass(class); err != nil {
-		return found{verdict: &verdict{reasonInvalid, err.Error()}}, nil
+		return found{verdict: &verdict{reasonInvalid, err.Error()}}, nil //nolint:nilerr // the error is the verdict
 	}
 	family, err := ec2.Family(class)
 	if err != nil {
-		return found{verdict: &verdict{reasonInvalid, err.Error()}}, nil
+		return found{verdict: &verdict{reasonInvalid, err.Error()}}, nil //nolint:nilerr // the error is the verdict
 	}
 	cluster := ec2.Cluster{}
 	if family != v1.AMIFamilyCustom {

@@ -61,7 +61,7 @@ func (r *PoolReconciler) sizeOf(ctx context.Context, claim *karpv1.NodeClaim) (c
 		return nil, fmt.Errorf("reading node %q: %w", claim.Status.NodeName, err)
 	}
 	if err != nil || node.DeletionTimestamp != nil {
-		return claim.Status.Capacity, nil
+		return claim.Status.Capacity, nil //nolint:nilerr // a node that is gone counts as it was bought
 	}
 	// A resource a device plugin has not reported yet is counted as it was bought.
 	size := claim.Status.Capacity.DeepCopy()

@@ -77,12 +77,7 @@ func suits(rc, rm, fc, fm, ff float64) float64 {
 
 // addFrom adds one pod of the lot; false if none of its items may join.
 func (f *filler) addFrom(l *lot) bool {
-	for _, it := range l.items {
-		if f.add(it) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.items, f.add)
 }
 
 func (f *filler) add(it *item) bool {

@@ -4,6 +4,8 @@
 package plan
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -40,12 +42,7 @@ func (n *node) satisfies(c *capacity.Class) bool {
 	if len(c.NodeNames) > 0 && !c.NodeNames.Has(n.Name) {
 		return false
 	}
-	for _, term := range c.Terms {
-		if n.meets(term) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Terms, n.meets)
 }
 
 func (n *node) meets(term capacity.Requirements) bool {
@@ -103,10 +100,8 @@ func (n *node) undecided(key string) bool {
 
 func portsClash(have, want []capacity.HostPort) bool {
 	for _, w := range want {
-		for _, h := range have {
-			if w.Conflicts(h) {
-				return true
-			}
+		if slices.ContainsFunc(have, w.Conflicts) {
+			return true
 		}
 	}
 	return false

@@ -218,17 +218,17 @@ func podHolds(sites []*site, s *site, i int) error {
 		}
 	}
 	for _, t := range c.Affinity {
-		found, any := false, false
+		found, exists := false, false
 		for _, o := range sites {
 			for j, other := range o.pods {
 				if (o == s && j == i) || !t.Matches(other) {
 					continue
 				}
-				any = true
+				exists = true
 				found = found || same(t.Key, o)
 			}
 		}
-		if any && !found && !t.Matches(c) { // a pod that its own term selects may have been the first
+		if exists && !found && !t.Matches(c) { // a pod that its own term selects may have been the first
 			return fmt.Errorf("%s is not near the pods it wants over %s", c.ID, t.Key)
 		}
 	}

@@ -5,9 +5,7 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -234,18 +232,4 @@ func (r *rig) kill(name string) {
 	if err := r.Process(name).Kill(); err != nil {
 		r.t.Fatal(err)
 	}
-}
-
-// logHas reports whether a process has written the text.
-func (r *rig) logHas(name, text string) (bool, error) {
-	f, err := r.Process(name).Log()
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(f)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	return strings.Contains(string(raw), text), nil
 }

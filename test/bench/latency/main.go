@@ -36,7 +36,9 @@ import (
 //go:embed pools.yaml
 var pools []byte
 
-func main() {
+func main() { os.Exit(command()) }
+
+func command() int {
 	log.SetLogger(logr.Discard())
 	binaries := flag.String("binaries", "bin", "folder of Slipway's binaries")
 	singles := flag.Int("singles", 200, "single pods to measure")
@@ -47,9 +49,9 @@ func main() {
 	defer stop()
 	if err := run(ctx, *binaries, *singles, *small, *large); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-latency: %v\n", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // stop has run
+		return 1
 	}
+	return 0
 }
 
 // containerStart is what a container with its image present takes to start.

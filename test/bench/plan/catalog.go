@@ -7,9 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/test/builder"
@@ -35,18 +32,9 @@ func realCatalog(ctx context.Context) (*capacity.Catalog, error) {
 		ResolvedSubnet("subnet-a", "us-east-1a", "use1-az1").ResolvedSubnet("subnet-b", "us-east-1b", "use1-az2").ResolvedSubnet("subnet-c", "us-east-1c", "use1-az4").
 		ResolvedAMI("ami-1", "amd64").ResolvedAMI("ami-2", "arm64").Ready().Obj()
 	class.UID = "class"
-	c := catalogs.For((*awsv1.EC2NodeClass)(class))
+	c := catalogs.For(class)
 	if c == nil {
 		return nil, fmt.Errorf("there is no catalogue for the class")
 	}
 	return c, nil
-}
-
-// general narrows a pool to current general-purpose types, as nearly every NodePool does.
-func general(b *builder.CapacityPoolBuilder) *builder.CapacityPoolBuilder {
-	gen, err := capacity.NewRequirement("karpenter.k8s.aws/instance-generation", corev1.NodeSelectorOpGt, "4")
-	if err != nil {
-		panic(err)
-	}
-	return b.Require(gen, capacity.In("karpenter.k8s.aws/instance-category", "c", "m", "r"))
 }
