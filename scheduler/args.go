@@ -27,10 +27,11 @@ const (
 
 // Defaults of SlipwayArgs, and the only place where they are written.
 const (
-	// DefaultBatchDebounce is the quiet time after the queue has drained. Half a
-	// millisecond is longer than the gap between two pods that are already on
-	// the watch, and a tenth of what writing the NodeClaim takes.
-	DefaultBatchDebounce = 500 * time.Microsecond
+	// DefaultBatchDebounce is the quiet time after the queue has drained: none.
+	// Pods that are already on the watch are in the queue, so it has not drained
+	// before they have had their cycle; and those that come while a batch is
+	// planned and its claims are written, some milliseconds, are the next batch.
+	DefaultBatchDebounce = 0
 	// DefaultBatchMax bounds how long a batch may stay open while pods keep coming.
 	DefaultBatchMax = 100 * time.Millisecond
 	// DefaultGateDeadline is the safety net under a lost release. It costs one

@@ -120,7 +120,9 @@ func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.
 	}
 	if parked {
 		// Not in the cycle: activation waits for the queue's lock, which a burst of new pods keeps busy.
-		go activator.Activate(logger, map[string]*corev1.Pod{framework.GetPodNamespacedName(pod): pod})
+		go func() {
+			activator.Activate(logger, map[string]*corev1.Pod{framework.GetPodNamespacedName(pod): pod})
+		}()
 	}
 	return parked, node
 }
