@@ -355,7 +355,7 @@ func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
 		return false
 	}
 	for _, t := range n.Spec.Taints {
-		if booting(t) {
+		if booting(t) && !lingering(t) {
 			return false
 		}
 		for i := range c.Spec.StartupTaints {
@@ -379,6 +379,13 @@ func ready(n *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// lingering reports whether the taint may still be on a node that is ready: the node lifecycle controller takes its NoExecute
+// taints off at its next look, up to five seconds later, and pods tolerate them for five minutes (admission plugin
+// DefaultTolerationSeconds). Waiting for it would hold every pod of the node.
+func lingering(t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }
 
 // booting reports whether the taint is one that every node carries while it starts.

@@ -178,7 +178,9 @@ func (o *Observer) node(n *corev1.Node, _ bool) {
 	first(&t.ready, ready)
 	closed := false
 	for _, taint := range n.Spec.Taints {
-		closed = closed || taint.Effect != corev1.TaintEffectPreferNoSchedule
+		// Pods tolerate the lifecycle controller's NoExecute taints, which go seconds after the node is ready.
+		lingers := taint.Effect == corev1.TaintEffectNoExecute && taint.Key == corev1.TaintNodeNotReady
+		closed = closed || (taint.Effect != corev1.TaintEffectPreferNoSchedule && !lingers)
 	}
 	first(&t.usable, ready && !closed && n.Labels[karpv1.NodeRegisteredLabelKey] == "true")
 }

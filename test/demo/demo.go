@@ -153,8 +153,32 @@ func (d *demo) awaitPools(ctx context.Context) error {
 	if err := bed.AwaitReadyPools(ctx, d.bed, "default", "stable", "gpu"); err != nil {
 		return err
 	}
-	d.say.linef("NodePools default, stable and gpu are ready: subnets, security groups, images and instance profile found, launch templates made")
-	return nil
+	d.say.linef("NodePools default, stable and gpu are ready: subnets, security groups, images and instance profile found")
+	n := d.templates()
+	return bed.Eventually(ctx, "launch templates", func(ctx context.Context) (bool, error) {
+		select { // made in one go: when a second brings no more, all are there
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(time.Second):
+		}
+		before := n
+		if n = d.templates(); n == 0 || n != before {
+			return false, nil
+		}
+		d.say.linef("%d launch templates are made, ahead of any launch", n)
+		return true, nil
+	})
+}
+
+// templates counts the launch templates made so far.
+func (d *demo) templates() int {
+	n := 0
+	for _, r := range d.bed.Emulator.Requests() {
+		if r.Action == "CreateLaunchTemplate" && r.Code == "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (d *demo) createWorkers(ctx context.Context) error {

@@ -122,7 +122,8 @@ func phases(pods []bed.Times) []Phase {
 	leg := func(name string, from, to func(bed.Times) time.Time) {
 		var ds []time.Duration
 		for _, p := range pods {
-			if a, b := from(p), to(p); !a.IsZero() && !b.IsZero() {
+			// A pod that found room on a node that was there already waited for none of the node's steps.
+			if a, b := from(p), to(p); !a.IsZero() && !b.IsZero() && (a.Equal(p.Created) || p.Usable.After(p.Created)) {
 				ds = append(ds, max(b.Sub(a), 0))
 			}
 		}

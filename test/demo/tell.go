@@ -39,17 +39,14 @@ const every = 250 * time.Millisecond
 
 // narrate tells what EC2 is asked for, what joins and how many pods have a node, until ctx ends.
 func (t *teller) narrate(ctx context.Context, b *bed.Bed, watch *bed.Observer) {
-	go t.narratePods(ctx, watch)
-	told := map[string]bool{}
+	go t.narratePods(ctx, b, watch)
 	for e := range b.Emulator.Subscribe(ctx) {
 		switch e.Type {
-		case ec2emu.Launched:
-			t.narrateFleets(b, told)
 		case ec2emu.Joined:
 			t.linef("node %s joined (%s, %s)", e.NodeName, e.InstanceType, e.Zone)
 		case ec2emu.NotJoined:
 			t.linef("instance %s does not join: %s", e.InstanceID, e.Reason)
-		case ec2emu.Running, ec2emu.ShuttingDown, ec2emu.Terminated: // nothing that a reader waits for
+		case ec2emu.Launched, ec2emu.Running, ec2emu.ShuttingDown, ec2emu.Terminated: // nothing that a reader waits for
 		}
 	}
 }
@@ -65,11 +62,12 @@ func (t *teller) narrateFleets(b *bed.Bed, told map[string]bool) {
 			continue
 		}
 		told[r.ID] = true
-		t.linef("CreateFleet: %s → %s", plural(len(r.Instances), "instance"), kind[r.Instances[0]])
+		t.linef("CreateFleet arrived at %.3fs: %s → %s", r.At.Sub(t.start).Seconds(), plural(len(r.Instances), "instance"), kind[r.Instances[0]])
 	}
 }
 
-func (t *teller) narratePods(ctx context.Context, watch *bed.Observer) {
+func (t *teller) narratePods(ctx context.Context, b *bed.Bed, watch *bed.Observer) {
+	told := map[string]bool{}
 	var last [3]int
 	for {
 		select {
@@ -77,6 +75,7 @@ func (t *teller) narratePods(ctx context.Context, watch *bed.Observer) {
 			return
 		case <-time.After(every):
 		}
+		t.narrateFleets(b, told)
 		pods, bound, running := watch.Counts("")
 		if now := [3]int{pods, bound, running}; now != last {
 			last = now
