@@ -161,7 +161,6 @@ func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news bool
 // due moves unplaced pods whose time has come, or all of them, back to waiting and returns them.
 func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	var out []*corev1.Pod
 	for _, e := range l.pods {
 		if e.state == unplaced && (all || !now.Before(e.retryAt)) {
@@ -169,63 +168,57 @@ func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 			out = append(out, e.pod)
 		}
 	}
+	l.mu.Unlock()
+	sortPods(out)
+	return out
+}
+
+// each applies note to the entries of a claim and returns the pods for which it says true. They are sorted after the lock
+// is given back: scheduling cycles wait for it.
+func (l *ledger) each(claim string, note func(*entry) bool) []*corev1.Pod {
+	l.mu.Lock()
+	var out []*corev1.Pod
+	for _, e := range l.claims[claim] {
+		if note(e) {
+			out = append(out, e.pod)
+		}
+	}
+	l.mu.Unlock()
 	sortPods(out)
 	return out
 }
 
 // lost takes the pods of a claim that will never have a node back to waiting and returns them.
 func (l *ledger) lost(claim string) []*corev1.Pod {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []*corev1.Pod
-	for _, e := range l.claims[claim] {
-		out = append(out, e.pod)
-		e.state, e.claim, e.node, e.usable = waiting, "", "", time.Time{}
-	}
-	delete(l.claims, claim)
-	delete(l.lists, claim)
-	sortPods(out)
-	return out
+	return l.each(claim, func(e *entry) bool {
+		l.unassign(e)
+		e.state = waiting
+		return true
+	})
 }
 
 // named notes the claim's node name and returns its pods.
 func (l *ledger) named(claim, node string) []*corev1.Pod {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []*corev1.Pod
-	for _, e := range l.claims[claim] {
+	return l.each(claim, func(e *entry) bool {
 		e.node = node
-		out = append(out, e.pod)
-	}
-	sortPods(out)
-	return out
+		return true
+	})
 }
 
 // usable notes that the claim's node can be bound to and returns the pods for which that is news.
 func (l *ledger) usable(claim, node string, now time.Time) []*corev1.Pod {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []*corev1.Pod
-	for _, e := range l.claims[claim] {
-		if e.usable.IsZero() {
-			e.node, e.usable = node, now
-			out = append(out, e.pod)
+	return l.each(claim, func(e *entry) bool {
+		if !e.usable.IsZero() {
+			return false
 		}
-	}
-	sortPods(out)
-	return out
+		e.node, e.usable = node, now
+		return true
+	})
 }
 
 // podsOf returns the pods of a claim.
 func (l *ledger) podsOf(claim string) []*corev1.Pod {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []*corev1.Pod
-	for _, e := range l.claims[claim] {
-		out = append(out, e.pod)
-	}
-	sortPods(out)
-	return out
+	return l.each(claim, func(*entry) bool { return true })
 }
 
 // remove forgets a pod that is bound or deleted.

@@ -5,8 +5,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -114,5 +112,4 @@ func (s *solver) finish() {
 	for _, b := range s.bins {
 		s.out.Launches = append(s.out.Launches, b.launch(s.in.MaxOfferings))
 	}
-	slices.SortStableFunc(s.out.Unplaced, func(a, b Unplaced) int { return strings.Compare(string(a.Pod.UID), string(b.Pod.UID)) })
 }
