@@ -29,7 +29,8 @@ func (p Phase) String() string {
 
 // Node is a node that exists or is on its way.
 type Node struct {
-	// Name is the Node's name, empty while no instance is known.
+	// Name is the Node's name, empty until the Node object is there. To the scheduler's topology spread a node that is there is
+	// part of its domain in every phase, cordoned ones included.
 	Name string
 	// Claim is the NodeClaim's name, empty for nodes Slipway did not buy.
 	Claim    string
@@ -49,6 +50,9 @@ type Node struct {
 	// and of the daemonset pods that are still to come.
 	Pods map[*Class]int
 	Used Resources
+	// Terminating are those of Pods that are being deleted, nil if there are none. Until they are gone they hold their
+	// resources and ports and count for affinity and anti-affinity, but not for topology spread (plugin PodTopologySpread).
+	Terminating map[*Class]int
 	// InstanceType, Zone, CapacityType and Price (US dollars an hour) are zero where not known.
 	InstanceType string
 	Zone         string

@@ -268,6 +268,12 @@ func (j *joiner) fill(out *capacity.Node, r *reservation) {
 	add := func(p *corev1.Pod) *capacity.Class {
 		class := j.b.memo.class(p, j.b.sign)
 		out.Pods[class]++
+		if p.DeletionTimestamp != nil {
+			if out.Terminating == nil {
+				out.Terminating = map[*capacity.Class]int{}
+			}
+			out.Terminating[class]++
+		}
 		out.Used = out.Used.Add(class.Requests)
 		return class
 	}

@@ -106,6 +106,9 @@ func nodeShapeOf(n *capacity.Node) nodeShape {
 	for c, k := range n.Pods {
 		s.Pods = append(s.Pods, fmt.Sprintf("%d×%s", k, c.Labels["app"]))
 	}
+	for c, k := range n.Terminating {
+		s.Pods = append(s.Pods, fmt.Sprintf("%d×%s ends", k, c.Labels["app"]))
+	}
 	slices.Sort(s.Pods)
 	return s
 }
@@ -142,6 +145,13 @@ func TestNodes(t *testing.T) {
 		"finished pods hold no place": {
 			objects: []runtime.Object{builder.Node("other").CPU("4").Obj(), builder.Pod("a").UID("a").CPU("1").On("other").Phase(corev1.PodSucceeded).Obj(), builder.Pod("b").UID("b").CPU("1").On("other").Phase(corev1.PodFailed).Obj()},
 			want:    []nodeShape{{ID: "other", Phase: "Usable", Capacity: "cpu=4 pods=110", Allocatable: "cpu=4 pods=110"}},
+		},
+		"pods that are being deleted hold their place and are told apart": {
+			objects: []runtime.Object{
+				builder.Node("other").CPU("4").Obj(), builder.Pod("a").UID("a").Label("app", "a").CPU("1").On("other").Obj(),
+				builder.Pod("b").UID("b").Label("app", "a").CPU("1").On("other").Deleted(builder.Epoch()).Obj(),
+			},
+			want: []nodeShape{{ID: "other", Phase: "Usable", Capacity: "cpu=4 pods=110", Allocatable: "cpu=4 pods=110", Used: "cpu=2 pods=2", Pods: []string{"1×a ends", "2×a"}}},
 		},
 		"a cordoned node takes nothing more": {
 			objects: []runtime.Object{builder.Node("other").CPU("4").Cordoned().Obj()},

@@ -34,6 +34,7 @@ func (b *CapacityNodeBuilder) Obj() *capacity.Node {
 	n.Requirements = maps.Clone(n.Requirements)
 	n.Taints = slices.Clone(n.Taints)
 	n.Pods = maps.Clone(n.Pods)
+	n.Terminating = maps.Clone(n.Terminating)
 	n.Allocatable = capacity.FromList(b.allocatable)
 	n.Capacity = n.Allocatable
 	for c, count := range n.Pods {
@@ -106,4 +107,13 @@ func (b *CapacityNodeBuilder) Pods(c *capacity.Class, n int) *CapacityNodeBuilde
 	}
 	b.node.Pods[c] += n
 	return b
+}
+
+// Terminating puts n pods of the class on the node that are being deleted.
+func (b *CapacityNodeBuilder) Terminating(c *capacity.Class, n int) *CapacityNodeBuilder {
+	if b.node.Terminating == nil {
+		b.node.Terminating = map[*capacity.Class]int{}
+	}
+	b.node.Terminating[c] += n
+	return b.Pods(c, n)
 }
