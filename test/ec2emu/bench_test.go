@@ -24,7 +24,7 @@ func BenchmarkCreateFleet(b *testing.B) {
 		}
 	}
 	perform := func(form url.Values) {
-		if _, _, err := emu.perform(&call{service: "ec2", action: form.Get("Action"), at: emu.clock.Now(), form: form}); err != nil {
+		if _, _, err := emu.perform(b.Context(), &call{service: "ec2", action: form.Get("Action"), at: emu.clock.Now(), form: form}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -54,7 +54,7 @@ func (e *Emulator) boot(i *instance) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if i.state == ec2types.InstanceStateNamePending {
-			i.state = ec2types.InstanceStateNameRunning
+			e.setState(i, ec2types.InstanceStateNameRunning)
 			i.print("cloud-init: booted %s in %s", i.image.Name, i.subnet.Zone)
 			e.event(i, Running, "")
 		}
@@ -155,25 +155,15 @@ func (e *Emulator) shutDown(i *instance, reason string) {
 	if i.state == ec2types.InstanceStateNameShuttingDown || i.state == ec2types.InstanceStateNameTerminated {
 		return
 	}
-	i.state, i.reason = ec2types.InstanceStateNameShuttingDown, reason
+	i.reason = reason
+	e.setState(i, ec2types.InstanceStateNameShuttingDown)
 	e.event(i, ShuttingDown, reason)
-	if i.stopJoin != nil {
-		i.stopJoin()
-		e.spawn(func() {
-			<-i.joinDone
-			e.mu.Lock()
-			joined, kubelet := i.joined, i.kubelet
-			e.mu.Unlock()
-			if joined {
-				kubelet.Leave(e.ctx, i.dnsName)
-			}
-		})
-	}
+	e.leave(i)
 	gone := e.clock.Now().Add(e.terminationDelay(i))
 	e.agenda.add(gone, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		i.state = ec2types.InstanceStateNameTerminated
+		e.setState(i, ec2types.InstanceStateNameTerminated)
 		i.subnet.returnAddress(i.address)
 		for _, id := range i.volumes {
 			delete(e.world.tags, id)
@@ -181,11 +171,29 @@ func (e *Emulator) shutDown(i *instance, reason string) {
 		delete(e.world.tags, i.interfaceID)
 		e.event(i, Terminated, "")
 	})
-	e.agenda.add(gone.Add(e.opts.TerminatedFor), func() {
+	e.agenda.add(gone.Add(e.pace(e.opts.TerminatedFor)), func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.world.instances, i.id)
 		delete(e.world.tags, i.id)
 		e.world.instanceList = slices.DeleteFunc(slices.Clone(e.world.instanceList), func(o *instance) bool { return o == i })
+	})
+}
+
+// leave ends the machine's node, if it has one: heartbeats stop. e.mu is held.
+func (e *Emulator) leave(i *instance) {
+	if i.stopJoin == nil {
+		return
+	}
+	i.stopJoin()
+	i.stopJoin = nil
+	e.spawn(func() {
+		<-i.joinDone
+		e.mu.Lock()
+		joined, kubelet := i.joined, i.kubelet
+		e.mu.Unlock()
+		if joined {
+			kubelet.Leave(e.ctx, i.dnsName)
+		}
 	})
 }

@@ -19,7 +19,8 @@ const (
 	onDemand = "on-demand"
 	spot     = "spot"
 
-	// spotStep is how often spot prices and capacity depth may change.
+	// spotStep is how often spot prices and capacity depth may change, at the
+	// speed of real time.
 	spotStep = 6 * time.Hour
 	// Bounds of a spot price as a share of the on-demand price.
 	spotMin, spotMax = 0.30, 0.60
@@ -55,13 +56,14 @@ func (o *offer) supports(capacityType string) bool {
 type catalog struct {
 	rand   seeded
 	start  time.Time
+	period time.Duration // of constant spot prices
 	zones  []zone
 	offers []*offer // by name
 	byName map[string]*offer
 }
 
 func newCatalog(facts *data.Facts, o *Options) *catalog {
-	c := &catalog{rand: seeded(o.Seed), start: o.Clock.Now(), byName: map[string]*offer{}}
+	c := &catalog{rand: seeded(o.Seed), start: o.Clock.Now(), period: time.Duration(float64(spotStep) / o.Speed), byName: map[string]*offer{}}
 	recorded := facts.Offerings[o.Region]
 	bits := make([]int, len(o.Zones))
 	for i, name := range o.Zones {
@@ -129,11 +131,11 @@ func (c *catalog) offered(o *offer, zoneName string) bool {
 
 // step numbers the periods of constant spot prices; the start is in step 0.
 func (c *catalog) step(at time.Time) int {
-	return int(math.Floor(float64(at.Sub(c.start)) / float64(spotStep)))
+	return int(math.Floor(float64(at.Sub(c.start)) / float64(c.period)))
 }
 
 func (c *catalog) stepStart(step int) time.Time {
-	return c.start.Add(time.Duration(step) * spotStep)
+	return c.start.Add(time.Duration(step) * c.period)
 }
 
 // spotPrice is USD an hour: a share of the on-demand price that belongs to the

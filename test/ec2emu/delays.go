@@ -93,9 +93,9 @@ func (e *Emulator) drawDelays(i *instance) delays {
 	registered := p.registered.at(z) * shared * straggle
 	ready := p.ready.at(cniShare*z+math.Sqrt(1-cniShare*cniShare)*cni) * shared * straggle
 	running := min(toRunning().at(r.NormFloat64()), registered)
-	d.running = scaled(running, e.opts.BootScale)
-	d.registered = scaled(registered, e.opts.BootScale)
-	d.ready = scaled(max(ready, registered), e.opts.BootScale)
+	d.running = e.pace(scaled(running, e.opts.BootScale))
+	d.registered = e.pace(scaled(registered, e.opts.BootScale))
+	d.ready = e.pace(scaled(max(ready, registered), e.opts.BootScale))
 	return d
 }
 
@@ -103,5 +103,10 @@ func (e *Emulator) terminationDelay(i *instance) time.Duration {
 	if e.opts.InstantBoot {
 		return 0
 	}
-	return scaled(toTerminated().at(e.rand.draw("terminate", i.id).NormFloat64()), e.opts.BootScale)
+	return e.pace(scaled(toTerminated().at(e.rand.draw("terminate", i.id).NormFloat64()), e.opts.BootScale))
+}
+
+// pace is how long what takes d in EC2 takes here.
+func (e *Emulator) pace(d time.Duration) time.Duration {
+	return time.Duration(float64(d) / e.opts.Speed)
 }

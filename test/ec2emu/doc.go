@@ -1,8 +1,8 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ec2emu is an AWS account on a loopback port: EC2, SSM, EKS, IAM, STS
-// and Pricing on their real wire protocols, so that stock SDK clients work
+// Package ec2emu is an AWS account on a loopback port: EC2, SQS, SSM, EKS, IAM,
+// STS and Pricing on their real wire protocols, so that stock SDK clients work
 // against it by endpoint alone.
 //
 // About 1,370 real instance types with their zones and prices are for sale.
@@ -18,6 +18,7 @@
 //	emu.SetKubelet(kubelet)                         // machines register their Nodes there
 //	emu.SetStock(ec2emu.Pool{CapacityType: "spot"}, 0) // no spot capacity anywhere
 //	emu.Inject(ec2emu.Fault{Action: "CreateFleet", Code: "RequestLimitExceeded", Count: 3})
+//	emu.InterruptSpot(id)                           // the notice is on the queue, the end two minutes away
 //	client := ec2.NewFromConfig(emu.AWSConfig())
 //	...
 //	for event := range emu.Subscribe(ctx) { ... }   // Launched, Running, Joined, …
@@ -31,6 +32,6 @@
 // refused with AWS's own errors; members without effect on the model (monitoring,
 // metadata options) are kept and answered. Time is Options.Clock's, but for the
 // few milliseconds that long answers are held back (see settleTime). One VPC,
-// IPv4 only, one version a launch template; no reservations, placement groups,
-// interruption or queues yet. Import level 6 (test).
+// IPv4 only, one queue, one version a launch template; no reservations or
+// placement groups yet. Import level 6 (test).
 package ec2emu

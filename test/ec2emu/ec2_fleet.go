@@ -182,7 +182,7 @@ func (e *Emulator) launchFleet(c *call, in *ec2.CreateFleetInput, candidates []*
 			continue
 		}
 		ordered := e.order(c, in, capacityType, candidates)
-		placed, errs := e.share(ordered, want[capacityType])
+		placed, errs := e.share(ordered, want[capacityType], e.fleetLimit(c, want[capacityType]))
 		out.Errors = append(out.Errors, errs...)
 		if placed < minTarget(in, capacityType) {
 			for _, k := range ordered {
@@ -211,13 +211,17 @@ func minTarget(in *ec2.CreateFleetInput, capacityType string) int {
 	return 0
 }
 
-// share fills pools in their order until want instances are placed.
-func (e *Emulator) share(ordered []*candidate, want int) (placed int, errs []ec2types.CreateFleetError) {
+// share fills pools in their order until want instances are placed, or limit of
+// them if capacity for more appears to be lacking.
+func (e *Emulator) share(ordered []*candidate, want, limit int) (placed int, errs []ec2types.CreateFleetError) {
 	for _, k := range ordered {
 		if placed == want {
 			break
 		}
 		n, why := e.room(k.spec, want-placed)
+		if n > limit-placed {
+			n, why = limit-placed, insufficientCapacity(k.spec)
+		}
 		if price, ok := e.tooDear(k); ok {
 			n, why = 0, invalid("SpotMaxPriceTooLow", "Your Spot request price is lower than the minimum required Spot request fulfillment price of %s.", price)
 		}

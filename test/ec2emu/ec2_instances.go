@@ -123,7 +123,7 @@ func instanceFilter(e *Emulator, i *instance, name string) ([]string, bool) {
 	case "owner-id":
 		return one(e.opts.AccountID)
 	case "launch-time":
-		return one(i.launched.UTC().Format("2006-01-02T15:04:05.000Z"))
+		return one(i.launched.UTC().Format(timeFormat))
 	case "iam-instance-profile.arn":
 		if p := e.world.profiles[i.profile]; p != nil {
 			return one(aws.ToString(p.Arn))
@@ -176,38 +176,89 @@ func (e *Emulator) describeInstanceStatus(_ *call, in *ec2.DescribeInstanceStatu
 	}
 	out := &ec2.DescribeInstanceStatusOutput{NextToken: next, InstanceStatuses: []ec2types.InstanceStatus{}}
 	for _, i := range items {
-		summary := ec2types.InstanceStatusSummary{Status: ec2types.SummaryStatus(status(i))}
-		if status(i) == "ok" {
-			summary.Details = []ec2types.InstanceStatusDetails{{Name: ec2types.StatusNameReachability, Status: ec2types.StatusTypePassed}}
-		}
-		system := summary
 		out.InstanceStatuses = append(out.InstanceStatuses, ec2types.InstanceStatus{
 			InstanceId: aws.String(i.id), AvailabilityZone: aws.String(i.subnet.Zone), AvailabilityZoneId: aws.String(e.catalog.zoneIDOf(i.subnet.Zone)),
-			InstanceState: sdkState(i.state), InstanceStatus: &summary, SystemStatus: &system,
+			InstanceState: sdkState(i.state), InstanceStatus: i.check("instance"), SystemStatus: i.check("system"), Events: i.sdkEvents(),
 		})
 	}
 	return out, nil
 }
 
-// status is that of both checks: machines here are never impaired.
-func status(i *instance) string {
-	if i.state == ec2types.InstanceStateNameRunning {
-		return "ok"
+// status is that of a check, "instance" or "system".
+func (i *instance) status(check string) ec2types.SummaryStatus {
+	_, failing := i.impaired[check]
+	switch {
+	case i.state != ec2types.InstanceStateNameRunning:
+		return ec2types.SummaryStatusNotApplicable
+	case failing:
+		return ec2types.SummaryStatusImpaired
 	}
-	return "not-applicable"
+	return ec2types.SummaryStatusOk
+}
+
+func (i *instance) check(name string) *ec2types.InstanceStatusSummary {
+	out := &ec2types.InstanceStatusSummary{Status: i.status(name)}
+	detail := ec2types.InstanceStatusDetails{Name: ec2types.StatusNameReachability}
+	switch out.Status {
+	case ec2types.SummaryStatusOk:
+		detail.Status = ec2types.StatusTypePassed
+	case ec2types.SummaryStatusImpaired:
+		detail.Status, detail.ImpairedSince = ec2types.StatusTypeFailed, aws.Time(i.impaired[name])
+	default:
+		return out
+	}
+	out.Details = []ec2types.InstanceStatusDetails{detail}
+	return out
+}
+
+func (i *instance) sdkEvents() []ec2types.InstanceStatusEvent {
+	var out []ec2types.InstanceStatusEvent
+	for _, s := range i.scheduled {
+		out = append(out, ec2types.InstanceStatusEvent{
+			InstanceEventId: aws.String(s.id), Code: ec2types.EventCode(s.code), Description: aws.String(s.description),
+			NotBefore: aws.Time(s.from), NotAfter: aws.Time(s.to),
+		})
+	}
+	return out
+}
+
+// eventValues are the values of the status filters on scheduled events.
+func (i *instance) eventValues(name string) ([]string, bool) {
+	var out []string
+	for _, s := range i.scheduled {
+		switch name {
+		case "event.code":
+			out = append(out, s.code)
+		case "event.description":
+			out = append(out, s.description)
+		case "event.instance-event-id":
+			out = append(out, s.id)
+		case "event.not-after":
+			out = append(out, s.to.UTC().Format(timeFormat))
+		case "event.not-before":
+			out = append(out, s.from.UTC().Format(timeFormat))
+		}
+	}
+	return out, true
+}
+
+// checkOf is the check of a filter such as system-status.status.
+func checkOf(filter string) string {
+	check, _, _ := strings.Cut(filter, "-")
+	return check
 }
 
 func statusFilter(e *Emulator, i *instance, name string) ([]string, bool) {
 	switch name {
 	case "instance-status.status", "system-status.status":
-		return one(status(i))
+		return one(string(i.status(checkOf(name))))
 	case "instance-status.reachability", "system-status.reachability":
-		if status(i) == "ok" {
-			return one("passed")
+		if details := i.check(checkOf(name)).Details; len(details) > 0 {
+			return one(string(details[0].Status))
 		}
 		return nil, true
 	case "event.code", "event.description", "event.instance-event-id", "event.not-after", "event.not-before":
-		return nil, true
+		return i.eventValues(name)
 	case "availability-zone", "instance-state-name", "instance-state-code":
 		return instanceFilter(e, i, name)
 	default:

@@ -39,15 +39,18 @@ type Emulator struct {
 	// transport is that of the clients AWSConfig makes.
 	transport *http.Transport
 
-	mu       sync.Mutex // guards everything below
-	world    world
-	kubelet  Kubelet
-	hook     Hook
-	faults   []*activeFault
-	stocks   []*stock
-	buckets  map[string]*bucket
-	requests int // counts request ids
-	closed   bool
+	mu      sync.Mutex // guards everything below
+	world   world
+	queue   *queue
+	kubelet Kubelet
+	hook    Hook
+	faults  []*activeFault
+	stocks  []*stock
+	// partialFleets is the share of fleets that fall short.
+	partialFleets float64
+	buckets       map[string]*bucket
+	requests      int // counts request ids
+	closed        bool
 }
 
 // Start starts an emulator. It ends with Close or with ctx; its logger is the
@@ -79,9 +82,10 @@ func Start(ctx context.Context, opts Options) (*Emulator, error) {
 		transport: &http.Transport{MaxIdleConnsPerHost: 100},
 	}
 	e.world = newWorld(e.rand, &e.opts, e.start)
+	e.queue = newQueue(opts.InterruptionQueue, e.start)
 	e.actions = e.handlers()
 	if opts.Throttle {
-		e.buckets = newBuckets()
+		e.buckets = newBuckets(PublishedRates())
 	}
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.server = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second}

@@ -4,17 +4,14 @@
 package ec2emu
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
@@ -222,102 +219,6 @@ func TestUnknownParameterIsRefused(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("status %d, want 400", resp.StatusCode)
-	}
-}
-
-func TestFaults(t *testing.T) {
-	tests := []struct {
-		name  string
-		fault Fault
-		codes []string // of three calls
-	}{
-		{"throttled once", Fault{Action: "DescribeSubnets", Code: "RequestLimitExceeded", Count: 1}, []string{"RequestLimitExceeded", "", ""}},
-		{"unauthorized for good", Fault{Action: "*", Code: "UnauthorizedOperation"}, []string{"UnauthorizedOperation", "UnauthorizedOperation", "UnauthorizedOperation"}},
-		{"internal error twice", Fault{Action: "DescribeSubnets", Code: "InternalError", Count: 2}, []string{"InternalError", "InternalError", ""}},
-		{"another action", Fault{Action: "CreateFleet", Code: "InternalError"}, []string{"", "", ""}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			b := start(t, Options{})
-			b.Inject(test.fault)
-			for i, want := range test.codes {
-				_, err := b.ec2.DescribeSubnets(t.Context(), &ec2.DescribeSubnetsInput{})
-				if got := code(err); got != want {
-					t.Errorf("call %d: got %q, want %q", i, got, want)
-				}
-			}
-			b.ClearFaults()
-			_, err := b.ec2.DescribeSubnets(t.Context(), &ec2.DescribeSubnetsInput{})
-			wantCode(t, err, "")
-		})
-	}
-}
-
-// A stock client gets over throttling: the error is one it knows to retry.
-func TestThrottlingIsRetried(t *testing.T) {
-	b := start(t, Options{})
-	b.Inject(Fault{Action: "DescribeSubnets", Code: "RequestLimitExceeded", Count: 2})
-	cfg := b.AWSConfig()
-	cfg.Retryer = func() aws.Retryer {
-		return retry.NewStandard(func(o *retry.StandardOptions) {
-			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
-		})
-	}
-	if _, err := ec2.NewFromConfig(cfg).DescribeSubnets(t.Context(), &ec2.DescribeSubnetsInput{}); err != nil {
-		t.Fatal(err)
-	}
-	if got := len(b.Requests()); got != 3 {
-		t.Errorf("%d requests, want 3", got)
-	}
-}
-
-func TestTokenBuckets(t *testing.T) {
-	b := start(t, Options{Throttle: true})
-	throttledAt := -1
-	for i := range 200 {
-		if _, err := b.ec2.DescribeAvailabilityZones(t.Context(), &ec2.DescribeAvailabilityZonesInput{}); err != nil {
-			wantCode(t, err, "RequestLimitExceeded")
-			throttledAt = i
-			break
-		}
-	}
-	if throttledAt < 100 {
-		t.Errorf("throttled at request %d, want after a burst of 100", throttledAt)
-	}
-}
-
-func TestHookCutsAfterTheEffect(t *testing.T) {
-	b := start(t, Options{InstantBoot: true})
-	b.profile(t)
-	b.template(t, nodeConfig)
-	b.SetHook(func(r Request) HookAction {
-		if r.Action == "CreateFleet" && len(r.Instances) == 1 {
-			return Cut
-		}
-		return Answer
-	})
-	in := fleet(1, onDemandType, "m5.large")
-	in.ClientToken = aws.String("claim-1")
-	if _, err := b.ec2.CreateFleet(t.Context(), in); err == nil {
-		t.Fatal("the answer arrived")
-	}
-	if got := len(b.Instances()); got != 1 {
-		t.Fatalf("%d instances, want the one of the lost answer", got)
-	}
-	b.SetHook(nil)
-	out := must[*ec2.CreateFleetOutput](t)(b.ec2.CreateFleet(t.Context(), in))
-	if got := b.Instances(); len(got) != 1 || out.Instances[0].InstanceIds[0] != got[0].ID {
-		t.Errorf("the token launched again: %d instances", len(got))
-	}
-}
-
-func TestTimeout(t *testing.T) {
-	b := start(t, Options{})
-	b.Inject(Fault{Action: "DescribeSubnets", Delay: time.Hour})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := b.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want a time-out", err)
 	}
 }
 

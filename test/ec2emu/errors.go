@@ -13,6 +13,8 @@ type apiError struct {
 	code    string
 	message string
 	status  int
+	// queryCode is the code under which clients of SQS's query protocol know it.
+	queryCode string
 }
 
 // Error implements error.

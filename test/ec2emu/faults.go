@@ -6,7 +6,8 @@ package ec2emu
 import (
 	"net/http"
 	"slices"
-	"strings"
+	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,12 +15,18 @@ import (
 type Fault struct {
 	// Action is such as "CreateFleet"; "*" is every action.
 	Action string
+	// Parameters narrow it to requests that have each of these with a value that
+	// matches, wildcards * and ? included: {"DryRun": "true"}. They are those of the
+	// query protocols, as in Request.Form.
+	Parameters map[string]string
 	// Code and Message are AWS's. Without Code only Delay and Cut take effect.
 	Code, Message string
 	// Status is HTTP's, by default what AWS uses with Code, else 400.
 	Status int
 	// Count is how many requests it hits; 0 means all until ClearFaults.
 	Count int
+	// Rate is the share of requests it hits, 0..1, drawn from the seed; 0 means all.
+	Rate float64
 	// AfterEffect lets the action happen first: its answer is lost, not its effect.
 	AfterEffect bool
 	// Delay holds the answer back, for time-outs. It ends when the client leaves.
@@ -63,10 +70,23 @@ type activeFault struct {
 	left int
 }
 
+// hits says whether a fault is for this request.
+func (f *activeFault) hits(c *call, r seeded, nth int) bool {
+	if f.Action != "*" && f.Action != c.action {
+		return false
+	}
+	for name, pattern := range f.Parameters {
+		if !c.form.Has(name) || !matchPattern(pattern, c.form.Get(name)) {
+			return false
+		}
+	}
+	return f.Rate == 0 || r.draw("fault", strconv.Itoa(nth), c.id).Float64() < f.Rate
+}
+
 // takeFault returns the fault that hits this request, or nil. e.mu is held.
-func (e *Emulator) takeFault(action string) *Fault {
+func (e *Emulator) takeFault(c *call) *Fault {
 	for i, f := range e.faults {
-		if f.Action != "*" && f.Action != action {
+		if !f.hits(c, e.rand, i) {
 			continue
 		}
 		if f.Count > 0 {
@@ -108,97 +128,16 @@ func (e *Emulator) SetHook(h Hook) {
 	e.hook = h
 }
 
-// Pool is a set of offerings: an empty field or "*" means all.
-type Pool struct {
-	InstanceType, Zone string
-	// CapacityType is on-demand or spot.
-	CapacityType string
-}
-
-func (p Pool) matches(o Pool) bool {
-	return wild(p.InstanceType, o.InstanceType) && wild(p.Zone, o.Zone) && wild(p.CapacityType, o.CapacityType)
-}
-
-func wild(pattern, value string) bool {
-	return pattern == "" || matchPattern(pattern, value)
-}
-
-// stock bounds how many instances a pool still has.
-type stock struct {
-	pool Pool
-	left int
-}
-
-// SetStock says that all offerings of pool together have only n instances left;
-// further launches meet InsufficientInstanceCapacity. 0 is a stock-out, a
-// negative n removes the bound. Fields may hold the wildcards * and ?.
-func (e *Emulator) SetStock(pool Pool, n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stocks = slices.DeleteFunc(e.stocks, func(s *stock) bool { return s.pool == pool })
-	if n >= 0 {
-		e.stocks = append(e.stocks, &stock{pool: pool, left: n})
-	}
-}
-
-// available returns how many instances an offering has, at most want.
-func (e *Emulator) available(offering Pool, want int) int {
-	for _, s := range e.stocks {
-		if s.pool.matches(offering) {
-			want = min(want, s.left)
+// CrashAfter returns a Hook that calls crash after the effect of the nth request
+// of an action, counted from 1, and before its answer, which is then cut: what a
+// client meets that dies, or loses its connection, between the two.
+func CrashAfter(action string, nth int, crash func()) Hook {
+	var seen atomic.Int64
+	return func(r Request) HookAction {
+		if r.Action != action || seen.Add(1) != int64(nth) {
+			return Answer
 		}
+		crash()
+		return Cut
 	}
-	return want
-}
-
-func (e *Emulator) takeStock(offering Pool, n int) {
-	for _, s := range e.stocks {
-		if s.pool.matches(offering) {
-			s.left -= n
-		}
-	}
-}
-
-// bucket is one of EC2's request token buckets: refill a second, burst.
-type bucket struct {
-	refill, burst, tokens float64
-	last                  time.Time
-}
-
-func (b *bucket) take(now time.Time) bool {
-	if b.last.IsZero() {
-		b.tokens = b.burst
-	} else {
-		b.tokens = min(b.burst, b.tokens+now.Sub(b.last).Seconds()*b.refill)
-	}
-	b.last = now
-	if b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
-}
-
-// newBuckets are the buckets of an account: non-mutating actions share one, and
-// so do mutating ones but for those named.
-func newBuckets() map[string]*bucket {
-	return map[string]*bucket{
-		"describe":           {refill: 20, burst: 100},
-		"mutate":             {refill: 5, burst: 50},
-		"RunInstances":       {refill: 2, burst: 5},
-		"TerminateInstances": {refill: 5, burst: 100},
-		"CreateTags":         {refill: 10, burst: 100},
-	}
-}
-
-// throttled takes a token for an EC2 action. e.mu is held.
-func (e *Emulator) throttled(action string) bool {
-	b := e.buckets[action]
-	if b == nil {
-		b = e.buckets["mutate"]
-		if strings.HasPrefix(action, "Describe") || strings.HasPrefix(action, "Get") {
-			b = e.buckets["describe"]
-		}
-	}
-	return !b.take(e.clock.Now())
 }

@@ -14,6 +14,9 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
+// timeFormat is that of times in filters and in members that are text.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
 // lookup returns the values a resource has under a filter's name, and whether
 // the action knows the filter at all.
 type lookup func(name string) (values []string, known bool)

@@ -16,6 +16,7 @@ func (e *Emulator) handlers() map[string]map[string]handler {
 		"ssm":     {"GetParameter": e.getParameter, "GetParameters": e.getParameters},
 		"eks":     {"DescribeCluster": e.describeCluster},
 		"pricing": {"GetProducts": e.getProducts},
+		"sqs":     e.sqsHandlers(),
 	}
 }
 

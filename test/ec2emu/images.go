@@ -163,7 +163,7 @@ func imageFilter(image *Image, name string) ([]string, bool) {
 	case "state":
 		return one("available")
 	case "creation-date":
-		return one(image.Created.UTC().Format("2006-01-02T15:04:05.000Z"))
+		return one(image.Created.UTC().Format(timeFormat))
 	case "virtualization-type":
 		return one("hvm")
 	case "root-device-type":
@@ -182,7 +182,7 @@ func sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 		ImageId: aws.String(image.ID), Name: aws.String(image.Name), Description: aws.String(image.Name),
 		Architecture: ec2types.ArchitectureValues(image.Arch), OwnerId: aws.String(image.OwnerID),
 		State: ec2types.ImageStateAvailable, ImageType: ec2types.ImageTypeValuesMachine,
-		CreationDate: aws.String(image.Created.UTC().Format("2006-01-02T15:04:05.000Z")), Public: aws.Bool(image.OwnerAlias != ""),
+		CreationDate: aws.String(image.Created.UTC().Format(timeFormat)), Public: aws.Bool(image.OwnerAlias != ""),
 		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, EnaSupport: aws.Bool(true),
 		VirtualizationType: ec2types.VirtualizationTypeHvm, Hypervisor: ec2types.HypervisorTypeXen, Tags: tags,
 		PlatformDetails: aws.String("Linux/UNIX"), UsageOperation: aws.String("RunInstances"),
@@ -191,7 +191,7 @@ func sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 		out.ImageOwnerAlias = aws.String(image.OwnerAlias)
 	}
 	if !image.Deprecated.IsZero() {
-		out.DeprecationTime = aws.String(image.Deprecated.UTC().Format("2006-01-02T15:04:05.000Z"))
+		out.DeprecationTime = aws.String(image.Deprecated.UTC().Format(timeFormat))
 	}
 	for _, device := range []string{"/dev/xvda", "/dev/xvdb"} {
 		if size, ok := image.Family.devices()[device]; ok {

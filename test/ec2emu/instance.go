@@ -31,6 +31,9 @@ type instance struct {
 	spotRequest     string
 
 	console   []string
+	scheduled []scheduled
+	impaired  map[string]time.Time // since when each failing status check fails
+
 	joined    bool
 	readyTime time.Duration
 	kubelet   Kubelet            // where it joins
@@ -44,7 +47,7 @@ type Instance struct {
 	// CapacityType is on-demand or spot; Price is USD an hour, fixed at launch.
 	CapacityType string
 	Price        float64
-	// State is EC2's: pending, running, shutting-down, terminated.
+	// State is EC2's: pending, running, stopping, stopped, shutting-down, terminated.
 	State              string
 	PrivateIP          string
 	NodeName           string
@@ -100,6 +103,10 @@ func stateCode(s ec2types.InstanceStateName) *int32 {
 		return aws.Int32(32)
 	case ec2types.InstanceStateNameTerminated:
 		return aws.Int32(48)
+	case ec2types.InstanceStateNameStopping:
+		return aws.Int32(64)
+	case ec2types.InstanceStateNameStopped:
+		return aws.Int32(80)
 	default:
 		return aws.Int32(0) // pending
 	}

@@ -142,15 +142,19 @@ func (e *Emulator) room(s *launchSpec, want int) (int, *refusal) {
 	}
 	n := e.available(Pool{InstanceType: name, Zone: zoneName, CapacityType: s.capacityType}, want)
 	if n < want {
-		if s.capacityType == spot {
-			return n, invalid("InsufficientInstanceCapacity", "There is no Spot capacity available that matches your request.")
-		}
-		return n, invalid("InsufficientInstanceCapacity", "We currently do not have sufficient %s capacity in the Availability Zone you requested (%s). Our system will be working on provisioning additional capacity.", name, zoneName)
+		return n, insufficientCapacity(s)
 	}
 	if free := max(s.subnet.free-s.subnet.held, 0); free < want {
 		return free, invalid("InsufficientFreeAddressesInSubnet", "There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", s.subnet.ID)
 	}
 	return want, nil
+}
+
+func insufficientCapacity(s *launchSpec) *refusal {
+	if s.capacityType == spot {
+		return invalid("InsufficientInstanceCapacity", "There is no Spot capacity available that matches your request.")
+	}
+	return invalid("InsufficientInstanceCapacity", "We currently do not have sufficient %s capacity in the Availability Zone you requested (%s). Our system will be working on provisioning additional capacity.", s.offer.name, s.subnet.Zone)
 }
 
 // hold sets n instances' capacity and addresses aside; a negative n gives back.
@@ -171,14 +175,15 @@ func (e *Emulator) launch(c *call, s *launchSpec, n int) []*instance {
 		}
 		i := &instance{
 			launchSpec: *s, id: e.world.newID("i"), reservation: reservation, index: index, address: addr,
-			dnsName: privateDNSName(addr, e.opts.Region), launched: c.at, state: ec2types.InstanceStateNamePending,
-			price: e.catalog.priceOf(s.offer, s.subnet.Zone, s.capacityType, c.at), volumes: map[string]string{},
+			dnsName: privateDNSName(addr, e.opts.Region), launched: c.at,
+			price: e.catalog.priceOf(s.offer, s.subnet.Zone, s.capacityType, c.at), volumes: map[string]string{}, impaired: map[string]time.Time{},
 		}
 		e.tagLaunched(i)
 		e.world.instances[i.id] = i
 		e.world.instanceList = append(e.world.instanceList, i)
 		c.instances = append(c.instances, i.id)
 		out = append(out, i)
+		e.setState(i, ec2types.InstanceStateNamePending)
 		e.event(i, Launched, "")
 		e.boot(i)
 	}

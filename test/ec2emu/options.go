@@ -37,6 +37,9 @@ type Options struct {
 	ClusterName, KubernetesVersion, ClusterEndpoint string
 	ClusterCA                                       []byte
 	ServiceCIDR                                     string
+	// InterruptionQueue is the name of the account's SQS queue, by default that of
+	// the cluster. What EventBridge would send there about instances is sent.
+	InterruptionQueue string
 
 	// Subnets, SecurityGroups, Images and Roles are what the account has. Nil
 	// means the default; Images and Roles come in addition to the defaults.
@@ -49,6 +52,12 @@ type Options struct {
 
 	// Clock is the real one by default.
 	Clock clock.Clock
+	// Speed is how many times faster than real what takes EC2 minutes and hours
+	// passes: boot, termination, notices of interruption, spot price periods, how
+	// long terminated instances stay. 0 means 1. Times on the wire stay the
+	// Clock's, and the answers' latency, token buckets and SQS time-outs, which
+	// clients set their own clocks by, real.
+	Speed float64
 	// BootScale multiplies every delay of a machine: boot, running, terminated.
 	// 0 means 1; InstantBoot means no delay at all.
 	BootScale   float64
@@ -124,15 +133,17 @@ func (o *Options) complete(facts *data.Facts) error {
 	orDefault(&o.Region, defaultRegion)
 	orDefault(&o.AccountID, "111122223333")
 	orDefault(&o.ClusterName, "demo")
+	orDefault(&o.InterruptionQueue, o.ClusterName)
 	orDefault(&o.KubernetesVersion, "1.37")
 	orDefault(&o.ServiceCIDR, "10.100.0.0/16")
 	orDefault(&o.TerminatedFor, time.Hour)
 	orDefault(&o.BootScale, 1)
+	orDefault(&o.Speed, 1)
 	orDefault(&o.RequestLog, 100_000)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if o.BootScale < 0 || o.LaunchLatency < 0 || o.NeverRegisters < 0 || o.NeverRegisters > 1 {
+	if o.BootScale < 0 || o.Speed < 0 || o.LaunchLatency < 0 || o.NeverRegisters < 0 || o.NeverRegisters > 1 {
 		return fmt.Errorf("checking options: a scale or fraction is out of range")
 	}
 	if o.Zones == nil {

@@ -105,16 +105,21 @@ func codeAndMessage(b *bytes.Buffer, err *apiError) {
 	b.WriteString("</Message>")
 }
 
-// jsonProtocol is awsJson, of SSM and Pricing.
-type jsonProtocol struct{}
+// jsonProtocol is awsJson: version 1.1 of SSM and Pricing, 1.0 of SQS.
+type jsonProtocol struct{ version string }
 
-func (jsonProtocol) render(w http.ResponseWriter, c *call, out any) error {
-	return sendJSON(w, c, http.StatusOK, "application/x-amz-json-1.1", out)
+func (p jsonProtocol) render(w http.ResponseWriter, c *call, out any) error {
+	return sendJSON(w, c, http.StatusOK, p.contentType(), out)
 }
 
-func (jsonProtocol) fail(w http.ResponseWriter, c *call, err *apiError) {
-	_ = sendJSON(w, c, err.status, "application/x-amz-json-1.1", map[string]string{"__type": err.code, "message": err.message})
+func (p jsonProtocol) fail(w http.ResponseWriter, c *call, err *apiError) {
+	if err.queryCode != "" {
+		w.Header().Set("X-Amzn-Query-Error", err.queryCode+";Sender")
+	}
+	_ = sendJSON(w, c, err.status, p.contentType(), map[string]string{"__type": err.code, "message": err.message})
 }
+
+func (p jsonProtocol) contentType() string { return "application/x-amz-json-" + p.version }
 
 // restProtocol is restJson, of EKS.
 type restProtocol struct{}

@@ -41,8 +41,18 @@ const (
 	Running      EventType = "Running"      // state running
 	Joined       EventType = "Joined"       // the kubelet registered its Node
 	NotJoined    EventType = "NotJoined"    // it never will, or not yet: see Reason
-	ShuttingDown EventType = "ShuttingDown" // TerminateInstances was accepted
+	ShuttingDown EventType = "ShuttingDown" // TerminateInstances was accepted, or EC2 took it back
 	Terminated   EventType = "Terminated"   // state terminated
+	Stopping     EventType = "Stopping"     // state stopping
+	Stopped      EventType = "Stopped"      // state stopped
+)
+
+// Types of Events that announce something: their message is on the queue.
+const (
+	SpotNotice      EventType = "SpotNotice"      // EC2 takes a spot instance back in two minutes
+	RebalanceNotice EventType = "RebalanceNotice" // EC2 advises to replace it
+	HealthNotice    EventType = "HealthNotice"    // maintenance is scheduled: see Reason
+	Impaired        EventType = "Impaired"        // its status checks changed: see Reason
 )
 
 // Event is something that happened to an instance.
@@ -51,7 +61,7 @@ type Event struct {
 	Type                 EventType
 	InstanceID, NodeName string
 	InstanceType, Zone   string
-	// Reason says why a machine did not join.
+	// Reason says why a machine did not join or is shut down, and what is announced.
 	Reason string
 }
 

@@ -56,6 +56,14 @@ type call struct {
 
 	instances []string // launched or terminated by the handler
 	latency   time.Duration
+	wait      *waiting // the handler has no answer yet
+}
+
+// waiting is what a handler without an answer waits for before it is run again,
+// without the lock.
+type waiting struct {
+	changed <-chan struct{}
+	until   time.Time
 }
 
 // handler answers a call with the body of a success. It runs with e.mu held and
@@ -81,7 +89,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := &Request{ID: c.id, Service: c.service, Action: c.action, At: at, Form: c.form, Body: string(c.body)}
 	e.rec.begin(req)
 
-	out, fault, callErr := e.perform(c)
+	out, fault, callErr := e.perform(r.Context(), c)
 	if fault != nil && fault.Delay > 0 {
 		c.latency += fault.Delay
 	}
@@ -109,13 +117,50 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // perform runs the handler, unless throttling or a fault comes first.
-func (e *Emulator) perform(c *call) (any, *Fault, error) {
+func (e *Emulator) perform(ctx context.Context, c *call) (any, *Fault, error) {
+	out, fault, err := e.try(c)
+	for c.wait != nil && e.pause(ctx, c.wait) {
+		c.wait = nil
+		out, err = e.again(c)
+	}
+	return out, fault, err
+}
+
+// again runs a handler that had no answer; throttling and faults had their turn.
+func (e *Emulator) again(c *call) (any, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c.service == "ec2" && e.buckets != nil && e.throttled(c.action) {
+	return e.actions[c.service][c.action](c)
+}
+
+// pause waits for what a handler waits for; false means that nobody is left to
+// be answered.
+func (e *Emulator) pause(ctx context.Context, w *waiting) bool {
+	timer := e.clock.NewTimer(w.until.Sub(e.clock.Now()))
+	defer timer.Stop()
+	// A fake clock may have stepped before the timer was made; it then counts from
+	// the later time.
+	if !e.clock.Now().Before(w.until) {
+		return true
+	}
+	select {
+	case <-w.changed:
+	case <-timer.C():
+	case <-ctx.Done():
+		return false
+	case <-e.ctx.Done():
+		return false
+	}
+	return true
+}
+
+func (e *Emulator) try(c *call) (any, *Fault, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c.service == "ec2" && e.throttled(c) {
 		return nil, nil, &apiError{code: "RequestLimitExceeded", message: "Request limit exceeded.", status: http.StatusServiceUnavailable}
 	}
-	fault := e.takeFault(c.action)
+	fault := e.takeFault(c)
 	if fault != nil && !fault.AfterEffect && (fault.Code != "" || fault.Cut) {
 		return nil, fault, fault.err()
 	}
@@ -191,7 +236,10 @@ func (e *Emulator) identify(r *http.Request, body []byte, at time.Time) (*call, 
 	case "ssm", "pricing", "sqs":
 		_, c.action, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 		c.body = body
-		return c, jsonProtocol{}
+		if c.service == "sqs" {
+			return c, jsonProtocol{version: "1.0"}
+		}
+		return c, jsonProtocol{version: "1.1"}
 	case "eks":
 		c.action, c.path = eksAction(r.Method, r.URL.Path)
 		c.body = body
