@@ -6,6 +6,7 @@ package capacity
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,10 @@ const (
 	ZoneIDLabel = "topology.k8s.aws/zone-id"
 	// ReservationIDLabel names the capacity reservation an instance runs in.
 	ReservationIDLabel = "karpenter.k8s.aws/capacity-reservation-id"
+	// ReservationTypeLabel is the reservation's type: default or capacity-block.
+	ReservationTypeLabel = "karpenter.k8s.aws/capacity-reservation-type"
+	// ReservationInterruptibleLabel says whether its owner may take the reservation's instances back: true or false.
+	ReservationInterruptibleLabel = "karpenter.k8s.aws/capacity-reservation-interruptible"
 )
 
 // InstanceType is one EC2 instance type as a node of one node class would be.
@@ -40,8 +45,12 @@ type Offering struct {
 	Zone         string
 	ZoneID       string
 	CapacityType string // spot, on-demand or reserved
-	// ReservationID is the capacity reservation, for capacity type reserved only.
+	// ReservationID is the capacity reservation, for capacity type reserved only; so are the two below.
 	ReservationID string
+	// ReservationType is default or capacity-block.
+	ReservationType string
+	// ReservationInterruptible says that the reservation's owner may take the instance back.
+	ReservationInterruptible bool
 	// Price in US dollars an hour.
 	Price float64
 }
@@ -51,6 +60,8 @@ type OfferingKey struct {
 	InstanceType string
 	Zone         string
 	CapacityType string
+	// ReservationID is set for capacity type reserved only: each reservation runs out on its own.
+	ReservationID string
 }
 
 // CatalogOffering is an offering together with its type, as a [Catalog] lists it.
@@ -61,7 +72,7 @@ type CatalogOffering struct {
 
 // Key returns what identifies the offering when EC2 reports a shortage.
 func (o CatalogOffering) Key() OfferingKey {
-	return OfferingKey{InstanceType: o.Type.Name, Zone: o.Zone, CapacityType: o.CapacityType}
+	return OfferingKey{InstanceType: o.Type.Name, Zone: o.Zone, CapacityType: o.CapacityType, ReservationID: o.ReservationID}
 }
 
 // Catalog is everything that can be bought for one node class, indexed so that
@@ -72,6 +83,10 @@ type Catalog struct {
 	Types []*InstanceType
 	// Offerings are sorted by price, then type, zone and capacity type.
 	Offerings []CatalogOffering
+	// Choices are labels whose value the launch chooses, whatever the type (tenancy, partition of a placement group), each with
+	// the values there are to choose from. The catalogue does not define these keys; a pool takes them over as requirements.
+	// nil if there are none. Set once, by whoever builds the catalogue.
+	Choices Requirements
 
 	typeIndex map[string]int
 	ofType    []int // offering → index of its type in Types
@@ -120,6 +135,8 @@ func NewCatalog(types []*InstanceType) *Catalog {
 		}
 		if o.ReservationID != "" {
 			c.put(ReservationIDLabel, o.ReservationID, i)
+			c.put(ReservationTypeLabel, o.ReservationType, i)
+			c.put(ReservationInterruptibleLabel, strconv.FormatBool(o.ReservationInterruptible), i)
 		}
 	}
 	for t, typ := range c.Types {
@@ -130,7 +147,9 @@ func NewCatalog(types []*InstanceType) *Catalog {
 			c.key(k)
 		}
 	}
-	c.key(ReservationIDLabel)
+	for _, k := range [...]string{ReservationIDLabel, ReservationTypeLabel, ReservationInterruptibleLabel} {
+		c.key(k)
+	}
 	for k, ki := range c.index {
 		ki.absent = FullSet(len(c.Offerings))
 		for _, s := range ki.values {

@@ -106,7 +106,7 @@ func (p *Pool) possible(key string, q Requirement) bool {
 
 func isOfferingKey(key string) bool {
 	switch key {
-	case corev1.LabelTopologyZone, ZoneIDLabel, ReservationIDLabel, karpv1.CapacityTypeLabelKey:
+	case corev1.LabelTopologyZone, ZoneIDLabel, ReservationIDLabel, ReservationTypeLabel, ReservationInterruptibleLabel, karpv1.CapacityTypeLabelKey:
 		return true
 	}
 	return false

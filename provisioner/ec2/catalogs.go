@@ -13,10 +13,18 @@ import (
 	"time"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// paid divides the on-demand price of what a reservation has paid for already: next to nothing, yet in the order of prices
+// (Karpenter's figure).
+const (
+	paid = 10_000_000.0
+	// leastPrice stands in where the on-demand price is not known: zero would be a price nobody can compare with.
+	leastPrice = 1e-12
 )
 
 // classRetention is how long the catalogue of a class nobody asks for is kept up to date.
@@ -170,10 +178,12 @@ func classDigest(class *v1.EC2NodeClass) string {
 		Interfaces []*v1.NetworkInterface
 		CPU        *v1.CPUOptions
 		Tracking   *v1.ConnectionTracking
+		Reserved   []v1.CapacityReservation
+		Placement  *PlacementGroup
 	}{
 		class.Name, class.Status.Subnets, class.Status.AMIs, class.Spec.AMISelectorTerms, class.Spec.AMIFamily, class.Spec.Kubelet,
 		class.Spec.BlockDeviceMappings, class.Spec.InstanceStorePolicy, class.Spec.NetworkInterfaces, class.Spec.CPUOptions,
-		class.Spec.ConnectionTracking,
+		class.Spec.ConnectionTracking, class.Status.CapacityReservations, PlacementGroupOf(class),
 	})
 	if err != nil {
 		return fmt.Sprintf("%s/%d/%s", class.UID, class.Generation, class.ResourceVersion)
@@ -188,14 +198,11 @@ func (cs *Catalogs) build(s *nodeShape, m *market) *capacity.Catalog {
 		if !s.accepts(t) {
 			continue
 		}
-		offerings := m.offerings(t, s.zones)
+		offerings := m.offerings(t, s)
 		if len(offerings) == 0 {
 			continue
 		}
-		labels := make(map[string]string, len(t.labels)+2)
-		maps.Copy(labels, t.labels)
-		labels[corev1.LabelOSStable] = string(corev1.Linux)
-		labels[v1.LabelNodeClass] = s.class
+		labels, absent := s.labels(t)
 		if _, ok := s.image(labels); !ok {
 			continue
 		}
@@ -203,22 +210,32 @@ func (cs *Catalogs) build(s *nodeShape, m *market) *capacity.Catalog {
 		out = append(out, &capacity.InstanceType{
 			Name:        t.name,
 			Labels:      labels,
-			Absent:      t.absent,
+			Absent:      absent,
 			Capacity:    total,
 			Allocatable: total.Sub(overheadOf(t, s, total)),
 			Offerings:   offerings,
 		})
 	}
-	return capacity.NewCatalog(out)
+	catalog := capacity.NewCatalog(out)
+	catalog.Choices = s.choices()
+	return catalog
 }
 
-// offerings are the ways to buy the type in the given zones (zone → zone id); what has no price is not for sale.
-func (m *market) offerings(t *typeFacts, zones map[string]string) []capacity.Offering {
+// offerings are the ways to buy the type in the zones of the class; what has no price is not for sale.
+func (m *market) offerings(t *typeFacts, s *nodeShape) []capacity.Offering {
 	var out []capacity.Offering
 	for _, zone := range m.zones[t.name] {
-		id, ours := zones[zone]
+		id, ours := s.zones[zone]
 		if !ours {
 			continue
+		}
+		for _, r := range s.reserved[t.name] {
+			if r.AvailabilityZone == zone {
+				out = append(out, capacity.Offering{
+					Zone: zone, ZoneID: id, CapacityType: karpv1.CapacityTypeReserved, Price: max(m.onDemand[t.name]/paid, leastPrice),
+					ReservationID: r.ID, ReservationType: string(r.ReservationType), ReservationInterruptible: r.Interruptible,
+				})
+			}
 		}
 		for _, usage := range t.usage {
 			price, ok := m.onDemand[t.name], true

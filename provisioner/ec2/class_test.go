@@ -43,10 +43,6 @@ func TestCheckClass(t *testing.T) {
 		{"device without EBS", func(c *v1.EC2NodeClass) {
 			c.Spec.BlockDeviceMappings = []*v1.BlockDeviceMapping{{DeviceName: aws.String("/dev/xvda")}}
 		}, "spec.blockDeviceMappings"},
-		{"placement group", func(c *v1.EC2NodeClass) { c.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{} }, "spec.placementGroupSelector"},
-		{"reservations", func(c *v1.EC2NodeClass) {
-			c.Spec.CapacityReservationSelectorTerms = []v1.CapacityReservationSelectorTerm{{ID: "cr-1"}}
-		}, "spec.capacityReservationSelectorTerms"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

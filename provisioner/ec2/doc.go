@@ -9,8 +9,8 @@
 // cluster, instance profiles, launch templates, fleets and instances. [Catalogs]
 // keeps instance types, offerings and prices in immutable snapshots that its
 // own loop refreshes, and turns them into the [capacity.Catalog] of a node
-// class. [Shortages] remembers which offerings EC2 is out of. [UserData]
-// writes what a booting machine reads.
+// class. [Shortages] remembers which offerings EC2 is out of, [Slots] how much
+// room capacity reservations have. [UserData] writes what a booting machine reads.
 //
 // Every error of a call carries a [capacity.Kind] (see the table in
 // errors.go); callers decide by kind and never by text. Readers of catalogues
@@ -19,9 +19,6 @@
 // The package never reads or writes Kubernetes objects, decides nothing about
 // pods, and keeps no state that a restart would need: whatever must survive is
 // in tags and names.
-//
-// Capacity reservations and placement groups are not modelled yet; a launch
-// that asks for capacity type reserved is refused with kind Invalid.
 //
 // Import level 3: imports provisioner/capacity and the API packages; imported by
 // launch, claim, nodeclass and the commands.

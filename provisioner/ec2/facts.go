@@ -36,6 +36,7 @@ type typeFacts struct {
 	ena      bool
 	nested   bool // nested virtualisation can be turned on
 	nitro    bool
+	placing  []ec2types.PlacementGroupStrategy
 	extended []capacity.Quantity // resources that do not depend on the class, sorted by name
 }
 
@@ -52,7 +53,6 @@ var optionalLabels = [...]string{ //nolint:gochecknoglobals // a table, never wr
 	v1.LabelInstanceLocalNVME, v1.LabelInstanceEBSBandwidth, v1.LabelInstanceNetworkBandwidth,
 	v1.LabelInstanceGPUName, v1.LabelInstanceGPUManufacturer, v1.LabelInstanceGPUCount, v1.LabelInstanceGPUMemory,
 	v1.LabelInstanceAcceleratorName, v1.LabelInstanceAcceleratorManufacturer, v1.LabelInstanceAcceleratorCount,
-	v1.LabelCapacityReservationID, v1.LabelCapacityReservationType, v1.LabelCapacityReservationInterruptible,
 	v1.LabelPlacementGroupID, v1.LabelPlacementGroupPartition,
 }
 
@@ -86,6 +86,9 @@ func newTypeFacts(info ec2types.InstanceTypeInfo, region string, t tables) (*typ
 	}
 	if info.ProcessorInfo != nil {
 		f.nested = slices.Contains(info.ProcessorInfo.SupportedFeatures, ec2types.SupportedAdditionalProcessorFeatureNestedVirtualization)
+	}
+	if info.PlacementGroupInfo != nil {
+		f.placing = info.PlacementGroupInfo.SupportedStrategies
 	}
 	f.readNetwork(info.NetworkInfo)
 	f.readExtended(info, t)
@@ -169,7 +172,6 @@ func (f *typeFacts) readLabels(info ec2types.InstanceTypeInfo, region string, t 
 		v1.LabelInstanceHypervisor:                   string(info.Hypervisor),
 		v1.LabelInstanceEncryptionInTransitSupported: strconv.FormatBool(aws.ToBool(info.NetworkInfo.EncryptionInTransitSupported)),
 		v1.LabelInstanceCapabilityFlex:               "false",
-		v1.LabelInstanceTenancy:                      string(ec2types.TenancyDefault),
 	}
 	if m := generationPattern.FindStringSubmatch(f.name); m != nil {
 		f.labels[v1.LabelInstanceCategory], f.labels[v1.LabelInstanceGeneration] = m[1], m[3]

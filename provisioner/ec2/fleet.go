@@ -54,17 +54,35 @@ func fleetInput(req FleetRequest) (*ec2.CreateFleetInput, error) {
 		},
 		TagSpecifications: tagSpecs(req.Tags, ec2types.ResourceTypeInstance, ec2types.ResourceTypeVolume, ec2types.ResourceTypeFleet),
 	}
-	switch req.CapacityType {
-	case karpv1.CapacityTypeSpot:
-		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeSpot
-		in.SpotOptions = &ec2types.SpotOptionsRequest{AllocationStrategy: ec2types.SpotAllocationStrategyPriceCapacityOptimized}
-	case karpv1.CapacityTypeOnDemand:
-		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeOnDemand
-		in.OnDemandOptions = &ec2types.OnDemandOptionsRequest{AllocationStrategy: ec2types.FleetOnDemandAllocationStrategyLowestPrice}
-	default:
-		return nil, invalid("creating a fleet: capacity type %q is not supported", req.CapacityType)
+	return in, buyAs(in, req)
+}
+
+// buyAs sets the market the fleet buys in and how EC2 chooses among the overrides. On-demand reservations are named by the
+// template and bought as on-demand instances; capacity blocks and interruptible reservations are markets of their own.
+func buyAs(in *ec2.CreateFleetInput, req FleetRequest) error {
+	onDemand, spot := ec2types.FleetOnDemandAllocationStrategyLowestPrice, ec2types.SpotAllocationStrategyPriceCapacityOptimized
+	if req.Prioritized {
+		onDemand, spot = ec2types.FleetOnDemandAllocationStrategyPrioritized, ec2types.SpotAllocationStrategyCapacityOptimizedPrioritized
 	}
-	return in, nil
+	market := &in.TargetCapacitySpecification.DefaultTargetCapacityType
+	switch {
+	case req.CapacityType == karpv1.CapacityTypeSpot:
+		*market = ec2types.DefaultTargetCapacityTypeSpot
+		in.SpotOptions = &ec2types.SpotOptionsRequest{AllocationStrategy: spot}
+	case req.CapacityType == karpv1.CapacityTypeReserved && req.Block:
+		*market = ec2types.DefaultTargetCapacityTypeCapacityBlock
+	case req.CapacityType == karpv1.CapacityTypeReserved && req.Interruptible:
+		*market = ec2types.DefaultTargetCapacityTypeReservedCapacity
+		in.ReservedCapacityOptions = &ec2types.ReservedCapacityOptionsRequest{
+			ReservationTypes: []ec2types.FleetReservationType{ec2types.FleetReservationTypeInterruptibleCapacityReservation},
+		}
+	case req.CapacityType == karpv1.CapacityTypeOnDemand || req.CapacityType == karpv1.CapacityTypeReserved:
+		*market = ec2types.DefaultTargetCapacityTypeOnDemand
+		in.OnDemandOptions = &ec2types.OnDemandOptionsRequest{AllocationStrategy: onDemand}
+	default:
+		return invalid("creating a fleet: capacity type %q is not supported", req.CapacityType)
+	}
+	return nil
 }
 
 // templateConfigs groups the overrides by launch template, in the order of their first appearance.
@@ -97,8 +115,10 @@ func templateConfigs(overrides []FleetOverride) []ec2types.FleetLaunchTemplateCo
 // newFleetResult reads an answer. EC2 may leave out of its overrides what follows from the request; it is filled in.
 func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 	zones := make(map[string]string, len(req.Overrides)) // by subnet
+	reservations := map[string]string{}                  // by template
 	for _, o := range req.Overrides {
 		zones[o.SubnetID] = o.Zone
+		reservations[o.TemplateName] = o.ReservationID
 	}
 	r := FleetResult{FleetID: aws.ToString(out.FleetId)}
 	for _, group := range out.Instances {
@@ -108,6 +128,8 @@ func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 			SubnetID:     cmp.Or(aws.ToString(group.SubnetId), aws.ToString(o.SubnetId)),
 			ImageID:      aws.ToString(o.ImageId),
 			CapacityType: req.CapacityType,
+
+			ReservationID: reservations[templateOf(group.LaunchTemplateAndOverrides)],
 		}
 		i.Zone = cmp.Or(aws.ToString(group.AvailabilityZone), aws.ToString(o.AvailabilityZone), zones[i.SubnetID])
 		for _, id := range group.InstanceIds {
@@ -117,11 +139,11 @@ func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 	}
 	seen := map[string]bool{}
 	for _, e := range out.Errors {
-		fe := newFleetError(req, e, zones)
+		fe := newFleetError(req, e, zones, reservations)
 		var key strings.Builder
 		key.WriteString(fe.Code)
 		for _, k := range fe.Offerings {
-			key.WriteString("/" + k.InstanceType + "/" + k.Zone)
+			key.WriteString("/" + k.InstanceType + "/" + k.Zone + "/" + k.ReservationID)
 		}
 		if !seen[key.String()] {
 			seen[key.String()] = true
@@ -131,7 +153,7 @@ func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 	return r
 }
 
-func newFleetError(req FleetRequest, e ec2types.CreateFleetError, zones map[string]string) *capacity.Error {
+func newFleetError(req FleetRequest, e ec2types.CreateFleetError, zones, reservations map[string]string) *capacity.Error {
 	code, message := aws.ToString(e.ErrorCode), aws.ToString(e.ErrorMessage)
 	out := &capacity.Error{Kind: kindOfAnswer(code, message, 0), Code: code, Err: errors.New(code + ": " + message)}
 	if o := overridesOf(e.LaunchTemplateAndOverrides); o.InstanceType != "" {
@@ -139,6 +161,8 @@ func newFleetError(req FleetRequest, e ec2types.CreateFleetError, zones map[stri
 			InstanceType: string(o.InstanceType),
 			Zone:         cmp.Or(aws.ToString(o.AvailabilityZone), zones[aws.ToString(o.SubnetId)]),
 			CapacityType: req.CapacityType,
+
+			ReservationID: reservations[templateOf(e.LaunchTemplateAndOverrides)],
 		}}
 	}
 	return out
@@ -149,4 +173,12 @@ func overridesOf(r *ec2types.LaunchTemplateAndOverridesResponse) ec2types.FleetL
 		return ec2types.FleetLaunchTemplateOverrides{}
 	}
 	return *r.Overrides
+}
+
+// templateOf is the name of the launch template an answer is about, "" if it does not say.
+func templateOf(r *ec2types.LaunchTemplateAndOverridesResponse) string {
+	if r == nil || r.LaunchTemplateSpecification == nil {
+		return ""
+	}
+	return aws.ToString(r.LaunchTemplateSpecification.LaunchTemplateName)
 }

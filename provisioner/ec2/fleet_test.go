@@ -57,12 +57,78 @@ func TestFleetInput(t *testing.T) {
 	}
 }
 
+func TestFleetMarkets(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*FleetRequest)
+		market ec2types.DefaultTargetCapacityType
+		how    string
+	}{
+		{"spot", nil, "spot", "price-capacity-optimized"},
+		{"on-demand", func(r *FleetRequest) { r.CapacityType = "on-demand" }, "on-demand", "lowest-price"},
+		{"spot by priority", func(r *FleetRequest) { r.Prioritized = true }, "spot", "capacity-optimized-prioritized"},
+		{"on-demand by priority", func(r *FleetRequest) { r.CapacityType, r.Prioritized = "on-demand", true }, "on-demand", "prioritized"},
+		{"reserved", func(r *FleetRequest) { r.CapacityType = "reserved" }, "on-demand", "lowest-price"},
+		{"capacity block", func(r *FleetRequest) { r.CapacityType, r.Block = "reserved", true }, "capacity-block", ""},
+		{"interruptible", func(r *FleetRequest) { r.CapacityType, r.Interruptible = "reserved", true }, "reserved-capacity", "interruptible-capacity-reservation"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := fleetRequest()
+			if tt.change != nil {
+				tt.change(&r)
+			}
+			in, err := fleetInput(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			how := ""
+			if in.SpotOptions != nil {
+				how += string(in.SpotOptions.AllocationStrategy)
+			}
+			if in.OnDemandOptions != nil {
+				how += string(in.OnDemandOptions.AllocationStrategy)
+			}
+			if in.ReservedCapacityOptions != nil {
+				how += string(in.ReservedCapacityOptions.ReservationTypes[0])
+			}
+			if got := in.TargetCapacitySpecification.DefaultTargetCapacityType; got != tt.market || how != tt.how {
+				t.Errorf("buys in market %q by %q, want %q by %q", got, how, tt.market, tt.how)
+			}
+		})
+	}
+}
+
+func TestFleetResultNamesTheReservation(t *testing.T) {
+	r := fleetRequest()
+	r.CapacityType = "reserved"
+	for i := range r.Overrides {
+		r.Overrides[i].ReservationID = "cr-" + r.Overrides[i].TemplateName
+	}
+	from := func(template string) *ec2types.LaunchTemplateAndOverridesResponse {
+		return &ec2types.LaunchTemplateAndOverridesResponse{
+			LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecification{LaunchTemplateName: &template},
+			Overrides:                   &ec2types.FleetLaunchTemplateOverrides{InstanceType: "m5.large", SubnetId: aws.String("subnet-a")},
+		}
+	}
+	got := newFleetResult(r, &ec2.CreateFleetOutput{
+		Instances: []ec2types.CreateFleetInstance{{InstanceType: "m5.large", InstanceIds: []string{"i-1"}, LaunchTemplateAndOverrides: from("x")}},
+		Errors:    []ec2types.CreateFleetError{{ErrorCode: aws.String("ReservationCapacityExceeded"), LaunchTemplateAndOverrides: from("y")}},
+	})
+	if len(got.Instances) != 1 || got.Instances[0].ReservationID != "cr-x" {
+		t.Errorf("instances = %+v, want one of reservation cr-x", got.Instances)
+	}
+	if len(got.Errors) != 1 || got.Errors[0].Offerings[0].ReservationID != "cr-y" {
+		t.Errorf("errors = %+v, want one about reservation cr-y", got.Errors)
+	}
+}
+
 func TestFleetInputRefuses(t *testing.T) {
 	for name, change := range map[string]func(*FleetRequest){
 		"no override":        func(r *FleetRequest) { r.Overrides = nil },
 		"too many overrides": func(r *FleetRequest) { r.Overrides = make([]FleetOverride, 301) },
 		"nothing wanted":     func(r *FleetRequest) { r.Count = 0 },
-		"reserved capacity":  func(r *FleetRequest) { r.CapacityType = "reserved" },
+		"no capacity type":   func(r *FleetRequest) { r.CapacityType = "" },
 	} {
 		r := fleetRequest()
 		change(&r)

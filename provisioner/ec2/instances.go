@@ -119,11 +119,31 @@ func newInstance(i ec2types.Instance) Instance {
 		LaunchTime:     aws.ToTime(i.LaunchTime),
 		Tags:           tagMap(i.Tags),
 	}
-	if i.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot {
+	switch s := i.CapacityReservationSpecification; {
+	case i.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot:
 		out.CapacityType = karpv1.CapacityTypeSpot
+	case i.CapacityReservationId != nil && s != nil && s.CapacityReservationPreference == ec2types.CapacityReservationPreferenceCapacityReservationsOnly:
+		out.CapacityType = karpv1.CapacityTypeReserved
+		out.Reservation = &ReservationRef{
+			ID:            *i.CapacityReservationId,
+			Block:         i.InstanceLifecycle == ec2types.InstanceLifecycleTypeCapacityBlock,
+			Interruptible: i.InstanceLifecycle == ec2types.InstanceLifecycleTypeInterruptibleCapacityReservation,
+		}
 	}
-	if i.Placement != nil {
-		out.Zone = aws.ToString(i.Placement.AvailabilityZone)
+	out.Tenancy = string(ec2types.TenancyDefault)
+	if p := i.Placement; p != nil {
+		out.Zone = aws.ToString(p.AvailabilityZone)
+		out.Partition = aws.ToInt32(p.PartitionNumber)
+		if p.Tenancy != "" {
+			out.Tenancy = string(p.Tenancy)
+		}
+	}
+	for _, n := range i.NetworkInterfaces {
+		switch ec2types.NetworkInterfaceType(aws.ToString(n.InterfaceType)) {
+		case ec2types.NetworkInterfaceTypeEfa, ec2types.NetworkInterfaceTypeEfaOnly:
+			out.EFAs++
+		default: // an ordinary interface
+		}
 	}
 	if i.State != nil {
 		out.State = string(i.State.Name)

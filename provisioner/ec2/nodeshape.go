@@ -4,10 +4,13 @@
 package ec2
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -34,6 +37,8 @@ type nodeShape struct {
 	interfaces []v1.NetworkInterface
 	nested     bool
 	tracking   bool
+	placement  *PlacementGroup
+	reserved   map[string][]v1.CapacityReservation // by instance type; those that can be launched into
 }
 
 type bootable struct {
@@ -68,12 +73,6 @@ func CheckClass(class *v1.EC2NodeClass) error {
 	if _, err := BlockDevices(class); err != nil {
 		return err
 	}
-	if class.Spec.PlacementGroupSelector != nil {
-		return invalid("spec.placementGroupSelector: placement groups are not supported")
-	}
-	if len(class.Spec.CapacityReservationSelectorTerms) > 0 {
-		return invalid("spec.capacityReservationSelectorTerms: capacity reservations are not supported")
-	}
 	return nil
 }
 
@@ -90,6 +89,9 @@ func newNodeShape(class *v1.EC2NodeClass) (*nodeShape, error) {
 		volume:   volumeBytes(class, f),
 		nested:   class.Spec.CPUOptions != nil && deref(class.Spec.CPUOptions.NestedVirtualization) == "enabled",
 		tracking: class.Spec.ConnectionTracking != nil,
+
+		placement: PlacementGroupOf(class),
+		reserved:  map[string][]v1.CapacityReservation{},
 		// Defaults of the images' kubelet configuration.
 		evictMemory: threshold{bytes: 100 * mib},
 		evictDisk:   threshold{percent: 10},
@@ -108,6 +110,11 @@ func newNodeShape(class *v1.EC2NodeClass) (*nodeShape, error) {
 			return nil, invalid("status.amis: image %q: %w", a.ID, err)
 		}
 		s.images = append(s.images, bootable{id: a.ID, reqs: reqs})
+	}
+	for _, r := range class.Status.CapacityReservations {
+		if r.State != v1.CapacityReservationStateExpiring {
+			s.reserved[r.InstanceType] = append(s.reserved[r.InstanceType], r)
+		}
 	}
 	return s, s.readKubelet(class.Spec.Kubelet)
 }
@@ -208,6 +215,8 @@ func (s *nodeShape) accepts(t *typeFacts) bool {
 		return false // AL2023 needs ARMv8.2, which Graviton 1 lacks
 	case s.nested && !t.nested, s.tracking && !t.nitro:
 		return false
+	case s.placement != nil && !slices.Contains(t.placing, ec2types.PlacementGroupStrategy(s.placement.Strategy)):
+		return false
 	}
 	if len(s.interfaces) == 0 {
 		return true
@@ -234,6 +243,37 @@ func (t *typeFacts) holds(n v1.NetworkInterface) bool {
 		}
 	}
 	return false
+}
+
+// labels are the labels a node has of the type and of the class, and absent those it does not have.
+func (s *nodeShape) labels(t *typeFacts) (labels map[string]string, absent []string) {
+	labels = make(map[string]string, len(t.labels)+3)
+	maps.Copy(labels, t.labels)
+	labels[corev1.LabelOSStable] = string(corev1.Linux)
+	labels[v1.LabelNodeClass] = s.class
+	if s.placement == nil {
+		return labels, t.absent
+	}
+	labels[v1.LabelPlacementGroupID] = s.placement.ID
+	drop := []string{v1.LabelPlacementGroupID}
+	if s.placement.Partitions > 0 {
+		drop = append(drop, v1.LabelPlacementGroupPartition)
+	}
+	return labels, slices.DeleteFunc(slices.Clone(t.absent), func(k string) bool { return slices.Contains(drop, k) })
+}
+
+// choices are the labels a launch chooses the value of.
+func (s *nodeShape) choices() capacity.Requirements {
+	out := capacity.Requirements{}.With(
+		capacity.In(v1.LabelInstanceTenancy, string(ec2types.TenancyDefault), string(ec2types.TenancyDedicated)))
+	if s.placement != nil && s.placement.Partitions > 0 {
+		var partitions []string
+		for i := range s.placement.Partitions {
+			partitions = append(partitions, strconv.Itoa(int(i)+1))
+		}
+		out = out.With(capacity.In(v1.LabelPlacementGroupPartition, partitions...))
+	}
+	return out
 }
 
 // image returns the first image of the class that boots on the type.

@@ -195,7 +195,7 @@ func TestTypeLabels(t *testing.T) {
 	want := map[string]string{
 		corev1.LabelInstanceTypeStable: "g4dn.8xlarge", corev1.LabelArchStable: "amd64", corev1.LabelTopologyRegion: "us-east-1",
 		v1.LabelInstanceCPU: "32", v1.LabelInstanceMemory: "131072", v1.LabelInstanceHypervisor: "nitro",
-		v1.LabelInstanceEncryptionInTransitSupported: "false", v1.LabelInstanceCapabilityFlex: "false", v1.LabelInstanceTenancy: "default",
+		v1.LabelInstanceEncryptionInTransitSupported: "false", v1.LabelInstanceCapabilityFlex: "false",
 		v1.LabelInstanceCategory: "g", v1.LabelInstanceGeneration: "4", v1.LabelInstanceFamily: "g4dn", v1.LabelInstanceSize: "8xlarge",
 		v1.LabelInstanceLocalNVME: "900", v1.LabelInstanceCPUManufacturer: "intel", v1.LabelInstanceCPUSustainedClockSpeedMhz: "3100",
 		v1.LabelInstanceEBSBandwidth: "4750", v1.LabelInstanceNetworkBandwidth: "50000",
@@ -206,7 +206,6 @@ func TestTypeLabels(t *testing.T) {
 	}
 	wantAbsent := []string{
 		corev1.LabelWindowsBuild, v1.LabelInstanceAcceleratorName, v1.LabelInstanceAcceleratorManufacturer, v1.LabelInstanceAcceleratorCount,
-		v1.LabelCapacityReservationID, v1.LabelCapacityReservationType, v1.LabelCapacityReservationInterruptible,
 		v1.LabelPlacementGroupID, v1.LabelPlacementGroupPartition,
 	}
 	if diff := cmp.Diff(wantAbsent, got.absent); diff != "" {

@@ -4,6 +4,7 @@
 package ec2
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,8 @@ type Shortages struct {
 	mu   sync.Mutex
 	out  map[capacity.OfferingKey]shortage
 	sets map[*capacity.Catalog]availableSet
+	// reservations says of each reservation that is known whether it is full.
+	reservations map[string]bool
 }
 
 type shortage struct {
@@ -95,8 +98,27 @@ func decayed(e shortage, now time.Time) time.Duration {
 func (s *Shortages) Out(k capacity.OfferingKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.isOut(k, s.clock.Now())
+}
+
+// isOut is Out for a moment. The lock is held. A reservation of which nothing is known yet has no place.
+func (s *Shortages) isOut(k capacity.OfferingKey, now time.Time) bool {
+	if full, known := s.reservations[k.ReservationID]; k.ReservationID != "" && (full || !known) {
+		return true
+	}
 	e, ok := s.out[k]
-	return ok && s.clock.Now().Before(e.until)
+	return ok && now.Before(e.until)
+}
+
+// setReservations says of every reservation that is in use whether it is full.
+func (s *Shortages) setReservations(full map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.Equal(s.reservations, full) {
+		return
+	}
+	s.reservations = full
+	s.changed()
 }
 
 // Version changes whenever what Out answers changes, so that readers know when to look again.
@@ -122,10 +144,7 @@ func (s *Shortages) Available(c *capacity.Catalog) capacity.Set {
 		clear(s.sets)
 	}
 	now := s.clock.Now()
-	set := c.Without(func(k capacity.OfferingKey) bool {
-		e, ok := s.out[k]
-		return ok && now.Before(e.until)
-	})
+	set := c.Without(func(k capacity.OfferingKey) bool { return s.isOut(k, now) })
 	s.sets[c] = availableSet{version: v, set: set}
 	return set
 }

@@ -6,7 +6,6 @@ package ec2
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -136,95 +135,6 @@ func (c *Client) Templates(ctx context.Context) ([]StoredTemplate, error) {
 		}
 	}
 	return out, nil
-}
-
-func templateData(t Template) *ec2types.RequestLaunchTemplateData {
-	d := &ec2types.RequestLaunchTemplateData{
-		ImageId:           optional(t.ImageID),
-		Monitoring:        &ec2types.LaunchTemplatesMonitoringRequest{Enabled: aws.Bool(t.Monitoring)},
-		NetworkInterfaces: interfaces(t),
-		EnclaveOptions:    &ec2types.LaunchTemplateEnclaveOptionsRequest{Enabled: aws.Bool(false)},
-		Placement:         &ec2types.LaunchTemplatePlacementRequest{Tenancy: ec2types.TenancyDefault},
-		UserData:          optional(base64.StdEncoding.EncodeToString([]byte(t.UserData))),
-		MetadataOptions: &ec2types.LaunchTemplateInstanceMetadataOptionsRequest{
-			HttpEndpoint:         ec2types.LaunchTemplateInstanceMetadataEndpointState(t.Metadata.HTTPEndpoint),
-			HttpProtocolIpv6:     ec2types.LaunchTemplateInstanceMetadataProtocolIpv6(t.Metadata.HTTPProtocolIPv6),
-			HttpTokens:           ec2types.LaunchTemplateHttpTokensState(t.Metadata.HTTPTokens),
-			InstanceMetadataTags: ec2types.LaunchTemplateInstanceMetadataTagsStateDisabled,
-		},
-	}
-	if n := t.Metadata.HTTPPutResponseHopLimit; n > 0 {
-		d.MetadataOptions.HttpPutResponseHopLimit = aws.Int32(n)
-	}
-	if t.InstanceProfile != "" {
-		d.IamInstanceProfile = &ec2types.LaunchTemplateIamInstanceProfileSpecificationRequest{Name: aws.String(t.InstanceProfile)}
-	}
-	if t.NestedVirtualization != "" {
-		d.CpuOptions = &ec2types.LaunchTemplateCpuOptionsRequest{
-			NestedVirtualization: ec2types.NestedVirtualizationSpecification(t.NestedVirtualization),
-		}
-	}
-	for _, b := range t.BlockDevices {
-		d.BlockDeviceMappings = append(d.BlockDeviceMappings, blockDevice(b))
-	}
-	kinds := []ec2types.ResourceType{ec2types.ResourceTypeNetworkInterface}
-	if t.Spot {
-		kinds = append(kinds, ec2types.ResourceTypeSpotInstancesRequest)
-	}
-	if len(t.Tags) > 0 {
-		for _, k := range kinds {
-			d.TagSpecifications = append(d.TagSpecifications, ec2types.LaunchTemplateTagSpecificationRequest{ResourceType: k, Tags: tags(t.Tags)})
-		}
-	}
-	return d
-}
-
-func blockDevice(b BlockDevice) ec2types.LaunchTemplateBlockDeviceMappingRequest {
-	return ec2types.LaunchTemplateBlockDeviceMappingRequest{
-		DeviceName: aws.String(b.DeviceName),
-		Ebs: &ec2types.LaunchTemplateEbsBlockDeviceRequest{
-			VolumeSize:               optional(b.SizeGiB),
-			VolumeType:               ec2types.VolumeType(b.VolumeType),
-			Iops:                     optional(b.IOPS),
-			Throughput:               optional(b.Throughput),
-			Encrypted:                b.Encrypted,
-			KmsKeyId:                 optional(b.KMSKeyID),
-			SnapshotId:               optional(b.SnapshotID),
-			DeleteOnTermination:      b.DeleteOnTermination,
-			VolumeInitializationRate: optional(b.InitializationRate),
-		},
-	}
-}
-
-// interfaces are the network interfaces of a template: those it lists, else one. There is always one, because some
-// settings exist on interfaces only, and groups may then be named nowhere else.
-func interfaces(t Template) []ec2types.LaunchTemplateInstanceNetworkInterfaceSpecificationRequest {
-	list := t.NetworkInterfaces
-	if len(list) == 0 {
-		list = []NetworkInterface{{}}
-	}
-	out := make([]ec2types.LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, 0, len(list))
-	for _, n := range list {
-		i := ec2types.LaunchTemplateInstanceNetworkInterfaceSpecificationRequest{
-			NetworkCardIndex: aws.Int32(n.Card),
-			DeviceIndex:      aws.Int32(n.Device),
-			Groups:           t.SecurityGroups,
-			InterfaceType:    aws.String(string(ec2types.NetworkInterfaceTypeInterface)),
-		}
-		if n.EFAOnly {
-			i.InterfaceType = aws.String(string(ec2types.NetworkInterfaceTypeEfaOnly))
-		} else if ct := t.ConnectionTracking; ct != nil {
-			i.ConnectionTrackingSpecification = &ec2types.ConnectionTrackingSpecificationRequest{
-				TcpEstablishedTimeout: optional(ct.TCPEstablished), UdpStreamTimeout: optional(ct.UDPStream), UdpTimeout: optional(ct.UDP),
-			}
-		}
-		if n.Card == 0 && n.Device == 0 {
-			i.AssociatePublicIpAddress = t.PublicIP
-			i.Ipv4PrefixCount = optional(t.IPPrefixes)
-		}
-		out = append(out, i)
-	}
-	return out
 }
 
 // optional is nil for a zero value: an absent parameter.

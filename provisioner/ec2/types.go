@@ -65,10 +65,32 @@ type Template struct {
 	Spot bool
 	// NetworkInterfaces, if any, replace the single default interface.
 	NetworkInterfaces []NetworkInterface
-	// IPPrefixes are the IPv4 prefixes of the primary interface.
+	// EFAs is how many EFA interfaces an instance for pods that ask for them gets, one a network card; not looked at if
+	// NetworkInterfaces are listed.
+	EFAs int32
+	// IPv6 gives the interfaces a primary IPv6 address, as nodes of an IPv6 cluster need.
+	IPv6 bool
+	// IPPrefixes are the prefixes of the interfaces, of the cluster's address family.
 	IPPrefixes           int32
 	ConnectionTracking   *ConnectionTracking
 	NestedVirtualization string // enabled, disabled, or empty to leave it to EC2
+	// Tenancy is default or dedicated; default if empty.
+	Tenancy string
+	// PlacementGroup is the group's id, Partition the number of one of its partitions, 0 for any; empty outside of groups.
+	PlacementGroup string
+	Partition      int32
+	// Reservation is the capacity reservation instances run in; nil for none. As with Karpenter, instances for which no
+	// reservation is named use none, not even an open one.
+	Reservation *ReservationRef
+}
+
+// ReservationRef names a capacity reservation and says how instances are bought from it.
+type ReservationRef struct {
+	ID string
+	// Block says that it is a capacity block.
+	Block bool
+	// Interruptible says that its owner may take the instances back.
+	Interruptible bool
 }
 
 // BlockDevice is one block device mapping. Size in GiB, throughput in MiB/s; zero values are left to EC2.
@@ -116,6 +138,11 @@ type FleetRequest struct {
 	Count int32
 	// CapacityType of all of them: spot, on-demand or reserved.
 	CapacityType string
+	// Block and Interruptible are the kind of all the reservations, for capacity type reserved only.
+	Block, Interruptible bool
+	// Prioritized makes EC2 go by the overrides' priorities before capacity and price (Karpenter's choice where a NodeOverlay
+	// sets prices).
+	Prioritized bool
 	// Overrides are the acceptable (type, subnet, template) combinations, best first; at most 300 (EC2's limit).
 	Overrides []FleetOverride
 	// Tags of the instances, volumes and the fleet.
@@ -134,6 +161,8 @@ type FleetOverride struct {
 	ImageID string
 	// Priority is the price in US dollars an hour; lower is preferred where the strategy looks at it.
 	Priority float64
+	// ReservationID is the reservation the template names, for capacity type reserved only.
+	ReservationID string
 }
 
 // FleetResult is what a fleet request brought: instances, and errors for what it did not bring. Both may be present.
@@ -152,6 +181,8 @@ type FleetInstance struct {
 	CapacityType string
 	SubnetID     string
 	ImageID      string
+	// ReservationID is set for capacity type reserved only.
+	ReservationID string
 }
 
 // Instance is an EC2 instance as DescribeInstances reports it.
@@ -159,7 +190,7 @@ type Instance struct {
 	ID             string
 	InstanceType   string
 	Zone           string
-	CapacityType   string // spot or on-demand
+	CapacityType   string // spot, on-demand or reserved
 	State          string // pending, running, shutting-down, terminated, stopping, stopped
 	PrivateDNSName string // the Node's name, empty until EC2 has assigned it
 	ImageID        string
@@ -167,6 +198,13 @@ type Instance struct {
 	SecurityGroups []string
 	LaunchTime     time.Time
 	Tags           map[string]string
+	// Reservation is the capacity reservation the instance was told to run in, nil for capacity types spot and on-demand. (An
+	// instance that EC2 counts against an open reservation by itself is on-demand: it did not ask.)
+	Reservation *ReservationRef
+	Tenancy     string // default, dedicated or host
+	// Partition is the number of the partition within its placement group, 0 if it has none.
+	Partition int32
+	EFAs      int32 // network interfaces with EFA
 }
 
 // ProviderID is the Node's spec.providerID for the instance: aws:///<zone>/<instance id>.

@@ -86,6 +86,7 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	}
 	p.Catalog = b.src.Catalog(class)
 	if p.Catalog != nil {
+		p.Requirements = p.Requirements.And(p.Catalog.Choices)
 		p.Available = b.src.Available(p.Catalog)
 	}
 	return p
