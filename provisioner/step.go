@@ -34,7 +34,8 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 		return
 	}
 	// 2. View.
-	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: p.ledger.reserved()})
+	reserved := p.ledger.reserved()
+	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: reserved})
 	if err != nil {
 		logger.Error(err, "building the view", "batch", len(waiting))
 		p.again(ctx, waiting)
@@ -48,7 +49,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	}
 	viewed := p.Clock.Now()
 	// 3. Plan, and 4. verify with the scheduler's own filters.
-	result := p.solve(ctx, in, pods)
+	result := Planner{Judge: p.Judge, Metrics: p.Metrics}.Solve(ctx, in, Pods{Wanting: pods, Reserved: reserved, Class: p.classOf})
 	solved := p.Clock.Now()
 	// 5. Record and claim.
 	p.place(ctx, result.Placements, pods)
@@ -60,6 +61,8 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	logger.Info("planned", "batch", len(waiting), "placed", len(result.Placements), "launches", len(created), "unplaced", len(result.Unplaced),
 		"price", sumPrice(result.Launches), "view", viewed.Sub(start), "plan", solved.Sub(viewed), "claims", p.Clock.Since(solved))
 }
+
+func (p *Provisioner) classOf(pod *corev1.Pod) *capacity.Class { return p.Views.Pod(pod).Class }
 
 // again puts pods back into the batch after a failure that is not theirs, slowly enough not to spin.
 func (p *Provisioner) again(ctx context.Context, pods []*corev1.Pod) {

@@ -5,15 +5,10 @@ package provisioner
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
@@ -22,20 +17,9 @@ import (
 // Judge runs the scheduler's own PreFilter and Filter plugins over nodes that do not exist yet.
 type Judge interface {
 	// Verify adds the hypothetical nodes to the cluster as the scheduler sees it and places the trials in order, each on
-	// its node. It returns the trials that were refused, which are then not there for the ones after them.
+	// its node: one of the hypothetical ones or one of the cluster. It returns the trials that were refused, which are then
+	// not there for the ones after them.
 	Verify(ctx context.Context, nodes []Hypothesis, trials []Trial) ([]Refusal, error)
-}
-
-// Hypothesis is a node that does not exist yet, with the pods that count as being on it already.
-type Hypothesis struct {
-	Node    *corev1.Node
-	Present []*corev1.Pod
-}
-
-// Trial is one pod to be placed on the node of that name.
-type Trial struct {
-	Pod  *corev1.Pod
-	Node string
 }
 
 // Refusal is a trial that a plugin refused, in the plugin's own words.
@@ -45,18 +29,34 @@ type Refusal struct {
 	Reason string
 }
 
+// Planner plans and has its plans judged. Judge may be nil: plans are then carried out unjudged.
+type Planner struct {
+	Judge   Judge
+	Metrics *Metrics
+}
+
+// Pods are the API objects a plan is about.
+type Pods struct {
+	// Wanting are the pods of plan.Input.Pods.
+	Wanting map[types.UID]*corev1.Pod
+	// Reserved are pods planned earlier for nodes that are on their way, by NodeClaim name.
+	Reserved map[string][]*corev1.Pod
+	// Class converts a reserved pod as the view did.
+	Class func(*corev1.Pod) *capacity.Class
+}
+
 // solveAgain bounds how often a batch is planned again because the judge refused a class on a pool altogether.
 const solveAgain = 3
 
-// solve plans and has the plan judged. What the judge refuses is planned again without the refused pairs, a bounded
+// Solve plans and has the plan judged. What the judge refuses is planned again without the refused pairs, a bounded
 // number of times; pods that are refused even then are unplaced with the plugin's words as the reason.
-func (p *Provisioner) solve(ctx context.Context, in plan.Input, pods map[types.UID]*corev1.Pod) plan.Result {
+func (p Planner) Solve(ctx context.Context, in plan.Input, pods Pods) plan.Result {
 	for n := 0; ; n++ {
 		result := plan.Solve(in)
 		if p.Judge == nil || len(result.Launches)+len(result.Placements) == 0 {
 			return result
 		}
-		nodes, trials := p.hypotheses(in.View, &result, pods)
+		nodes, trials := hypotheses(in.View, &result, pods)
 		refusals, err := p.Judge.Verify(ctx, nodes, trials)
 		if err != nil {
 			// The judge protects against buying nodes in vain. A judge that is broken must not stop pods from getting nodes.
@@ -75,85 +75,6 @@ func (p *Provisioner) solve(ctx context.Context, in plan.Input, pods map[types.U
 			return without(result, refusals)
 		}
 		in.Barred = append(in.Barred, bars...)
-	}
-}
-
-// hypotheses describes the nodes that are on their way and those the plan would buy, and every placement in plan order.
-func (p *Provisioner) hypotheses(v *capacity.View, r *plan.Result, pods map[types.UID]*corev1.Pod) ([]Hypothesis, []Trial) {
-	reserved := p.ledger.reserved()
-	var nodes []Hypothesis
-	for _, n := range v.Nodes {
-		if n.Claim != "" && (n.Phase == capacity.Planned || n.Phase == capacity.Launched) {
-			nodes = append(nodes, Hypothesis{Node: inFlight(n), Present: reserved[n.Claim]})
-		}
-	}
-	var trials []Trial
-	for _, pl := range r.Placements {
-		trials = append(trials, Trial{Pod: pods[pl.Pod.UID], Node: pl.Node.Claim})
-	}
-	type stepped struct {
-		step int
-		t    Trial
-	}
-	var ordered []stepped
-	for i := range r.Launches {
-		l := &r.Launches[i]
-		n := template(l, i)
-		nodes = append(nodes, Hypothesis{Node: n})
-		for k, q := range l.Pods {
-			ordered = append(ordered, stepped{step: l.Steps[k], t: Trial{Pod: pods[q.UID], Node: n.Name}})
-		}
-	}
-	slices.SortStableFunc(ordered, func(a, b stepped) int { return a.step - b.step })
-	for _, o := range ordered {
-		trials = append(trials, o.t)
-	}
-	return nodes, trials
-}
-
-// template is the node a launch would bring, at its least: the labels of its cheapest offering, the smallest
-// allocatable of all its offerings, less what daemonset pods take.
-func template(l *plan.Launch, i int) *corev1.Node {
-	off := l.Offerings[0]
-	labels := map[string]string{}
-	for _, key := range l.Requirements.Keys() {
-		if r := l.Requirements[key]; r.Finite() && len(r.Values()) == 1 {
-			labels[key] = r.Values()[0]
-		}
-	}
-	maps.Copy(labels, off.Type.Labels)
-	labels[corev1.LabelTopologyZone], labels[karpv1.CapacityTypeLabelKey] = off.Zone, off.CapacityType
-	alloc := off.Type.Allocatable
-	for _, o := range l.Offerings[1:] {
-		alloc = alloc.Min(o.Type.Allocatable)
-	}
-	daemons := l.Requests
-	for _, q := range l.Pods {
-		daemons = daemons.Sub(q.Class.Requests)
-	}
-	return node(launchName(i), labels, l.Pool.Taints, alloc.Sub(daemons))
-}
-
-func launchName(i int) string { return fmt.Sprintf("slipway-planned-%d", i) }
-
-// inFlight is a node on its way as it will be when it is usable. It goes by its claim's name: under its own it may have
-// joined already, with the taints of a node that boots.
-func inFlight(n *capacity.Node) *corev1.Node {
-	alloc := n.Allocatable.Sub(n.Used)
-	for c, k := range n.Pods {
-		alloc = alloc.AddTimes(c.Requests, int64(k)) // Used less the pods on it is what daemonset pods will take
-	}
-	return node(n.Claim, n.Labels, n.Taints, alloc)
-}
-
-func node(name string, labels map[string]string, taints []corev1.Taint, alloc capacity.Resources) *corev1.Node {
-	labels = maps.Clone(labels)
-	labels[corev1.LabelHostname] = name
-	list := alloc.List()
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels},
-		Spec:       corev1.NodeSpec{Taints: taints},
-		Status:     corev1.NodeStatus{Allocatable: list, Capacity: list, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
 }
 

@@ -106,7 +106,8 @@ func TestHypotheses(t *testing.T) {
 		v := &capacity.View{Nodes: []*capacity.Node{
 			onWay, builder.CapacityNode("usable").Pool("p", "c2").CPU("4").Obj(), builder.CapacityNode("other").CPU("4").Obj(), builder.CapacityNode("gone").Pool("p", "c3").Phase(capacity.Leaving).Obj(),
 		}}
-		nodes, trials := b.hypotheses(v, &r, pods)
+		classes := map[*corev1.Pod]*capacity.Class{reserved: builder.Class("r").CPU("1").Obj()}
+		nodes, trials := hypotheses(v, &r, Pods{Wanting: pods, Reserved: b.ledger.reserved(), Class: func(p *corev1.Pod) *capacity.Class { return classes[p] }})
 		var got []string
 		for _, n := range nodes {
 			got = append(got, fmt.Sprintf("%s cpu %s taints %d team %q present %d", n.Node.Name, n.Node.Status.Allocatable.Cpu(), len(n.Node.Spec.Taints), n.Node.Labels["team"], len(n.Present)))

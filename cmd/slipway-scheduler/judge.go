@@ -32,26 +32,17 @@ func newJudge(ctx context.Context, d dependencies) (provisioner.Judge, error) {
 	return nil, fmt.Errorf("no profile of the scheduler configuration enables plugin %q", scheduler.Name)
 }
 
-// Verify implements provisioner.Judge. A trial is a candidate of its own, so that the judge keeps the plan's order across
-// nodes; candidates of equal name are one node to it.
+// Verify implements provisioner.Judge.
 func (j judge) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
-	candidates := make([]simulate.Candidate, 0, len(nodes)+len(trials))
-	byName := make(map[string]provisioner.Hypothesis, len(nodes))
-	for _, n := range nodes {
-		byName[n.Node.Name] = n
-		candidates = append(candidates, simulate.Candidate{Node: n.Node, Present: n.Present})
+	candidates := make([]simulate.Candidate, len(nodes))
+	for i, n := range nodes {
+		candidates[i] = simulate.Candidate(n)
 	}
-	for _, t := range trials {
-		last := len(candidates) - 1
-		if last >= len(nodes) && candidates[last].Node.Name == t.Node {
-			candidates[last].Pods = append(candidates[last].Pods, t.Pod)
-			continue
-		}
-		c := simulate.Candidate{Node: byName[t.Node].Node}
-		c.Pods = append(c.Pods, t.Pod)
-		candidates = append(candidates, c)
+	asked := make([]simulate.Trial, len(trials))
+	for i, t := range trials {
+		asked[i] = simulate.Trial(t)
 	}
-	rejections, err := j.Judge.Verify(ctx, candidates)
+	rejections, err := j.Judge.Verify(ctx, candidates, asked)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func BenchmarkVerify(b *testing.B) {
 			{"all-different", func(i int) func(string) *corev1.Pod { return plain(fmt.Sprintf("web-%d", i)) }},
 		} {
 			b.Run(fmt.Sprintf("nodes=%d/%s", size, kind.name), func(b *testing.B) {
-				plan := make([]Candidate, 20)
+				plan := make([]planned, 20)
 				for i := range plan {
 					plan[i].Node = node(fmt.Sprintf("new-%d", i), string(rune('a'+i%3)), "64")
 				}

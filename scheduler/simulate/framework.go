@@ -27,9 +27,11 @@ import (
 const profileSuffix = "/judge"
 
 // newFramework builds the plugins that decide where a pod fits, and no others:
-// what only scores, preempts, reserves or binds has no place in a simulation.
+// what only scores, preempts or binds has no place in a simulation.
 // QueueSort and Bind have one plugin each because a framework must have them.
-func newFramework(ctx context.Context, o Options, lister fwk.SharedLister) (framework.Framework, error) {
+// VolumeBinding also reserves, in memory of its own: volumes that one planned pod
+// takes are then not there for the next.
+func newFramework(ctx context.Context, o Options, lister fwk.SharedLister, csi fwk.CSIManager) (framework.Framework, error) {
 	metrics.Register() // the framework observes them; the live scheduler registers the same set
 	registry := frameworkplugins.NewInTreeRegistry()
 	if err := registry.Merge(o.Registry); err != nil {
@@ -42,6 +44,7 @@ func newFramework(ctx context.Context, o Options, lister fwk.SharedLister) (fram
 			QueueSort: schedulerapi.PluginSet{Enabled: []schedulerapi.Plugin{{Name: names.PrioritySort}}},
 			PreFilter: schedulerapi.PluginSet{Enabled: plugins.PreFilter.Enabled},
 			Filter:    schedulerapi.PluginSet{Enabled: plugins.Filter.Enabled},
+			Reserve:   schedulerapi.PluginSet{Enabled: only(plugins.Reserve.Enabled, names.VolumeBinding)},
 			Bind:      schedulerapi.PluginSet{Enabled: []schedulerapi.Plugin{{Name: names.DefaultBinder}}},
 		},
 		PluginConfig: o.Profile.PluginConfig,
@@ -52,12 +55,23 @@ func newFramework(ctx context.Context, o Options, lister fwk.SharedLister) (fram
 		frameworkruntime.WithInformerFactory(o.Live.SharedInformerFactory()),
 		frameworkruntime.WithSnapshotSharedLister(lister),
 		frameworkruntime.WithSharedDRAManager(o.Live.SharedDRAManager()),
-		frameworkruntime.WithSharedCSIManager(o.Live.SharedCSIManager()),
+		frameworkruntime.WithSharedCSIManager(csi),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("building judge for profile %q: %w", o.Profile.SchedulerName, err)
 	}
 	return f, nil
+}
+
+// only returns the plugin of that name, if it is enabled.
+func only(enabled []schedulerapi.Plugin, name string) []schedulerapi.Plugin {
+	var out []schedulerapi.Plugin
+	for _, p := range enabled {
+		if p.Name == name {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // outOfTree returns the plugins of the sets that do not come with Kubernetes.

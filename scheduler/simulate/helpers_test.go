@@ -67,7 +67,7 @@ func newBench(t testing.TB, registry frameworkruntime.Registry, plugins []string
 	}
 	b := &bench{judge: judge, client: client, lister: &swappable{internalcache.NewEmptySnapshot()}}
 	options.Profile.SchedulerName = "scratch"
-	if b.scratch, err = newFramework(ctx, options, b.lister); err != nil {
+	if b.scratch, err = newFramework(ctx, options, b.lister, options.Live.SharedCSIManager()); err != nil {
 		t.Fatal(err)
 	}
 	factory.Start(ctx.Done())
@@ -81,9 +81,34 @@ func newBench(t testing.TB, registry frameworkruntime.Registry, plugins []string
 	return b
 }
 
-func (b *bench) verify(t testing.TB, candidates []Candidate) []Rejection {
+// planned is a node with the pods a plan puts on it, in order.
+type planned struct {
+	Node *corev1.Node
+	// Existing says the node is one of the cluster.
+	Existing bool
+	Present  []*corev1.Pod
+	Limits   map[string]int32
+	Pods     []*corev1.Pod
+}
+
+// verifyPlan verifies node by node.
+func (j *Judge) verifyPlan(ctx context.Context, nodes []planned) ([]Rejection, error) {
+	var candidates []Candidate
+	var trials []Trial
+	for _, n := range nodes {
+		if !n.Existing {
+			candidates = append(candidates, Candidate{Node: n.Node, Present: n.Present, AttachLimits: n.Limits})
+		}
+		for _, p := range n.Pods {
+			trials = append(trials, Trial{Pod: p, Node: n.Node.Name})
+		}
+	}
+	return j.Verify(ctx, candidates, trials)
+}
+
+func (b *bench) verify(t testing.TB, candidates []planned) []Rejection {
 	t.Helper()
-	rejections, err := b.judge.Verify(t.Context(), candidates)
+	rejections, err := b.judge.verifyPlan(t.Context(), candidates)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +117,7 @@ func (b *bench) verify(t testing.TB, candidates []Candidate) []Rejection {
 
 // reference does what Verify does without anything clever: for each pod, each
 // time, a snapshot built from scratch and a fresh PreFilter.
-func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod, candidates []Candidate) []Rejection {
+func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod, candidates []planned) []Rejection {
 	t.Helper()
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	all := append([]*corev1.Node(nil), nodes...)
@@ -105,7 +130,7 @@ func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod
 		}
 	}
 	type pending struct {
-		Candidate
+		planned
 		pod *corev1.Pod
 	}
 	var waiting []pending
@@ -118,7 +143,7 @@ func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod
 		var rejections []Rejection
 		var again []pending
 		for _, w := range waiting {
-			c, pod := w.Candidate, w.pod
+			c, pod := w.planned, w.pod
 			snapshot := internalcache.NewSnapshot(pods, all)
 			b.lister.SharedLister = snapshot
 			state := framework.NewCycleState()

@@ -18,21 +18,24 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
-// Candidate is a node with the pods a plan puts on it, in order.
+// Candidate is a node that does not exist yet.
 type Candidate struct {
-	// Node is the complete template of a hypothetical node: labels, allocatable,
-	// the taints that stay. Of a node of the cluster only the name is looked at.
-	// A template that declares no features (status.declaredFeatures) is taken to
-	// declare those of a kubelet of this version.
+	// Node is the complete template: labels, allocatable, the taints that stay. A template that declares no features
+	// (status.declaredFeatures) is taken to declare those of a kubelet of this version. A template whose node has
+	// joined the cluster in the meantime counts as that node.
 	Node *corev1.Node
-	// Existing says the node is one of the cluster. A template whose node has
-	// joined the cluster in the meantime is treated the same way.
-	Existing bool
 	// Present are pods taken as being on the node without a check: daemonset pods
 	// and pods planned earlier. Pods the cluster has there already are skipped.
 	Present []*corev1.Pod
-	// Pods are to be verified one after the other.
-	Pods []*corev1.Pod
+	// AttachLimits are how many volumes each CSI driver can attach to the node. Of a driver that is not named the limit
+	// is that of the cluster's nodes of the same instance type; without any, it has none.
+	AttachLimits map[string]int32
+}
+
+// Trial is a pod to be placed on the node of that name: a candidate, or a node of the cluster.
+type Trial struct {
+	Pod  *corev1.Pod
+	Node string
 }
 
 // Rejection is a pod that would not be scheduled onto its node.
@@ -72,6 +75,7 @@ type Judge struct {
 
 	mu      sync.Mutex
 	overlay *overlay
+	csi     *csiNodes
 }
 
 // New builds a judge for one profile. Call it before the informers are started;
@@ -81,8 +85,8 @@ func New(ctx context.Context, o Options) (*Judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Judge{cluster: cluster, overlay: &overlay{base: cluster.snapshot}, features: stockFeatures()}
-	if j.framework, err = newFramework(ctx, o, j.overlay); err != nil {
+	j := &Judge{cluster: cluster, overlay: &overlay{base: cluster.snapshot}, features: stockFeatures(), csi: newCSINodes(o.Live, cluster)}
+	if j.framework, err = newFramework(ctx, o, j.overlay, j.csi); err != nil {
 		return nil, err
 	}
 	plugins := o.Live.ListPlugins()
@@ -94,15 +98,14 @@ func New(ctx context.Context, o Options) (*Judge, error) {
 // HasSynced reports whether the judge has seen the cluster's nodes and pods.
 func (j *Judge) HasSynced() bool { return j.cluster.hasSynced() }
 
-// Verify places the pods of all candidates one by one, PreFilter and Filter on
-// the one node they are planned for, and returns those the scheduler would not
-// have placed. All hypothetical nodes are there from the start; rejected pods are
-// not. A pod that only comes too early, because a topology rule wants others
-// first, is tried again after them, as the scheduler would: a plan has no order of
-// binding. Candidates with the same node name are one node. Verify returns an error,
-// and no verdict, only if a candidate has no node, ctx ends, the cluster is not
-// synced or its snapshot cannot be taken.
-func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection, error) {
+// Verify places the pods of all trials one by one, PreFilter and Filter on the one
+// node each is planned for, and returns those the scheduler would not have placed.
+// All candidates are there from the start; rejected pods are not. A pod that only
+// comes too early, because a topology rule wants others first, is tried again
+// after them, as the scheduler would: a plan has no order of binding. Verify
+// returns an error, and no verdict, only if a candidate has no node, ctx ends, the
+// cluster is not synced or its snapshot cannot be taken.
+func (j *Judge) Verify(ctx context.Context, candidates []Candidate, trials []Trial) ([]Rejection, error) {
 	if !j.HasSynced() {
 		return nil, fmt.Errorf("verifying plan: %w", ErrNotSynced)
 	}
@@ -118,14 +121,14 @@ func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection
 	if err := j.cluster.update(ctx); err != nil {
 		return nil, fmt.Errorf("verifying plan: %w", err)
 	}
-	targets := j.lay(candidates)
-	var trials []trial
-	for i, candidate := range candidates {
-		for _, pod := range candidate.Pods {
-			trials = append(trials, trial{pod: pod, name: candidate.Node.Name, node: targets[i]})
-		}
+	targets := j.lay(candidates, trials)
+	open := make([]trial, len(trials))
+	for i, t := range trials {
+		open[i] = trial{pod: t.Pod, name: t.Node, node: targets[t.Node]}
 	}
-	rejected, err := newRun(j).verify(ctx, trials)
+	r := newRun(j)
+	defer r.undo(ctx)
+	rejected, err := r.verify(ctx, open)
 	if err != nil {
 		return nil, fmt.Errorf("verifying plan: %w", err)
 	}
@@ -136,30 +139,35 @@ func (j *Judge) Verify(ctx context.Context, candidates []Candidate) ([]Rejection
 	return rejections, nil
 }
 
-// lay puts the candidates' nodes and present pods into the overlay and returns
-// the node of each candidate, nil for a node that is gone.
-func (j *Judge) lay(candidates []Candidate) []*framework.NodeInfo {
-	changed := make(map[string]*framework.NodeInfo, len(candidates))
-	targets := make([]*framework.NodeInfo, len(candidates))
+// lay puts the candidates' nodes and present pods into the overlay, with a copy of
+// each node of the cluster that a trial names, and returns them by name.
+func (j *Judge) lay(candidates []Candidate, trials []Trial) map[string]*framework.NodeInfo {
+	targets := make(map[string]*framework.NodeInfo, len(candidates))
 	var added []*framework.NodeInfo
-	for i, candidate := range candidates {
-		name := candidate.Node.Name
-		node, known := changed[name]
+	j.csi.reset()
+	for i := range candidates {
+		c := &candidates[i]
+		node, known := targets[c.Node.Name]
 		if !known {
-			if node = j.cluster.node(name); node == nil && !candidate.Existing {
+			if node = j.cluster.node(c.Node.Name); node == nil {
 				node = framework.NewNodeInfo()
-				node.SetNode(j.withFeatures(candidate.Node))
+				node.SetNode(j.withFeatures(c.Node))
 				added = append(added, node)
+				j.csi.plan(c)
 			}
-			if node == nil {
-				continue
-			}
-			changed[name] = node
+			targets[c.Node.Name] = node
 		}
-		addPresent(node, candidate.Present)
-		targets[i] = node
+		addPresent(node, c.Present)
 	}
-	j.overlay.lay(changed, added)
+	for _, t := range trials {
+		if _, known := targets[t.Node]; known {
+			continue
+		}
+		if node := j.cluster.node(t.Node); node != nil {
+			targets[t.Node] = node
+		}
+	}
+	j.overlay.lay(targets, added)
 	return targets
 }
 

@@ -37,44 +37,44 @@ func TestVerify(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
 		cluster    []runtime.Object
-		candidates []Candidate
+		candidates []planned
 		want       []verdict
 	}{
 		{
 			name:       "resources count up",
-			candidates: []Candidate{{Node: node("n1", "a", "2"), Pods: several(3, "p", plain("web"))}},
+			candidates: []planned{{Node: node("n1", "a", "2"), Pods: several(3, "p", plain("web"))}},
 			want:       []verdict{{"p-2", "n1", names.NodeResourcesFit}},
 		},
 		{
 			name:       "daemonset pods take their share",
-			candidates: []Candidate{{Node: node("n1", "a", "2"), Present: several(1, "ds", plain("ds")), Pods: several(2, "p", plain("web"))}},
+			candidates: []planned{{Node: node("n1", "a", "2"), Present: several(1, "ds", plain("ds")), Pods: several(2, "p", plain("web"))}},
 			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}},
 		},
 		{
 			name:       "taint without toleration",
-			candidates: []Candidate{{Node: tainted(node("n1", "a", "4"), "gpu"), Pods: []*corev1.Pod{pod("p", "web").Obj(), pod("q", "web").Toleration("gpu").Obj()}}},
+			candidates: []planned{{Node: tainted(node("n1", "a", "4"), "gpu"), Pods: []*corev1.Pod{pod("p", "web").Obj(), pod("q", "web").Toleration("gpu").Obj()}}},
 			want:       []verdict{{"p", "n1", names.TaintToleration}},
 		},
 		{
 			name: "node selector",
-			candidates: []Candidate{{Node: node("n1", "a", "4"), Pods: []*corev1.Pod{
+			candidates: []planned{{Node: node("n1", "a", "4"), Pods: []*corev1.Pod{
 				pod("p", "web").NodeSelector(map[string]string{zoneKey: "b"}).Obj(), pod("q", "web").NodeSelector(map[string]string{zoneKey: "a"}).Obj(),
 			}}},
 			want: []verdict{{"p", "n1", names.NodeAffinity}},
 		},
 		{
 			name:       "restricted to another node by name",
-			candidates: []Candidate{{Node: node("n1", "a", "4"), Pods: []*corev1.Pod{pod("p", "web").NodeAffinityIn("metadata.name", []string{"n2"}, 1).Obj()}}},
+			candidates: []planned{{Node: node("n1", "a", "4"), Pods: []*corev1.Pod{pod("p", "web").NodeAffinityIn("metadata.name", []string{"n2"}, 1).Obj()}}},
 			want:       []verdict{{"p", "n1", ""}},
 		},
 		{
 			name:       "host ports of two planned pods",
-			candidates: []Candidate{{Node: node("n1", "a", "4"), Pods: several(2, "p", withPort)}, {Node: node("n2", "a", "4"), Pods: several(1, "q", withPort)}},
+			candidates: []planned{{Node: node("n1", "a", "4"), Pods: several(2, "p", withPort)}, {Node: node("n2", "a", "4"), Pods: several(1, "q", withPort)}},
 			want:       []verdict{{"p-1", "n1", names.NodePorts}},
 		},
 		{
 			name: "zone spread over new nodes",
-			candidates: []Candidate{
+			candidates: []planned{
 				{Node: node("n1", "a", "8"), Pods: several(2, "p", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n2", "b", "8"), Pods: several(4, "q", spreadBy(zoneKey, "web", 1))},
 			},
@@ -83,14 +83,14 @@ func TestVerify(t *testing.T) {
 		{
 			name:    "zone spread counts the cluster",
 			cluster: []runtime.Object{node("old", "b", "8"), on(pod("x", "web").Obj(), "old")},
-			candidates: []Candidate{
+			candidates: []planned{
 				{Node: node("n1", "a", "8"), Pods: several(3, "p", spreadBy(zoneKey, "web", 1))},
 			},
 			want: []verdict{{"p-2", "n1", names.PodTopologySpread}},
 		},
 		{
 			name: "spread over three domains, the third left empty",
-			candidates: []Candidate{
+			candidates: []planned{
 				{Node: node("n1", "a", "8"), Pods: several(1, "p", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n2", "b", "8"), Pods: several(1, "q", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n3", "c", "8")},
@@ -100,19 +100,19 @@ func TestVerify(t *testing.T) {
 		},
 		{
 			name:       "anti-affinity between equal planned pods",
-			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: several(2, "p", apart(corev1.LabelHostname, "db", "db"))}},
+			candidates: []planned{{Node: node("n1", "a", "8"), Pods: several(2, "p", apart(corev1.LabelHostname, "db", "db"))}},
 			want:       []verdict{{"p-1", "n1", names.InterPodAffinity}},
 		},
 		{
 			name: "a planned pod's anti-affinity keeps out a pod without terms",
-			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{
+			candidates: []planned{{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{
 				plain("web")("w0"), apart(corev1.LabelHostname, "db", "batch")("d"), plain("batch")("b"), plain("web")("w1"),
 			}}},
 			want: []verdict{{"b", "n1", names.InterPodAffinity}},
 		},
 		{
 			name: "the same across a zone",
-			candidates: []Candidate{
+			candidates: []planned{
 				{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{plain("batch")("b0"), apart(zoneKey, "db", "web")("d")}},
 				{Node: node("n2", "a", "8"), Pods: []*corev1.Pod{plain("web")("w"), plain("batch")("b1")}},
 			},
@@ -120,7 +120,7 @@ func TestVerify(t *testing.T) {
 		},
 		{
 			name: "affinity to a planned pod",
-			candidates: []Candidate{
+			candidates: []planned{
 				{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{together(zoneKey, "web", "db")("early"), plain("db")("d"), together(zoneKey, "web", "db")("late")}},
 				{Node: node("n2", "b", "8"), Pods: []*corev1.Pod{together(zoneKey, "web", "db")("elsewhere")}},
 			},
@@ -128,7 +128,7 @@ func TestVerify(t *testing.T) {
 		},
 		{
 			name: "a spread planned zone by zone",
-			candidates: []Candidate{
+			candidates: []planned{
 				{Node: node("n1", "a", "8"), Pods: several(3, "p", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n2", "b", "8"), Pods: several(3, "q", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n3", "c", "8"), Pods: several(4, "r", spreadBy(zoneKey, "web", 1))},
@@ -137,28 +137,28 @@ func TestVerify(t *testing.T) {
 		{
 			name:       "existing node with what is left of it",
 			cluster:    []runtime.Object{node("old", "a", "2"), on(pod("x", "web").Obj(), "old")},
-			candidates: []Candidate{{Node: node("old", "", "0"), Existing: true, Present: []*corev1.Pod{pod("x", "web").Obj()}, Pods: several(2, "p", plain("web"))}},
+			candidates: []planned{{Node: node("old", "", "0"), Existing: true, Present: []*corev1.Pod{pod("x", "web").Obj()}, Pods: several(2, "p", plain("web"))}},
 			want:       []verdict{{"p-1", "old", names.NodeResourcesFit}},
 		},
 		{
 			name:       "a template whose node has joined",
 			cluster:    []runtime.Object{node("n1", "a", "1")},
-			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: several(2, "p", plain("web"))}},
+			candidates: []planned{{Node: node("n1", "a", "8"), Pods: several(2, "p", plain("web"))}},
 			want:       []verdict{{"p-1", "n1", names.NodeResourcesFit}},
 		},
 		{
 			name:       "one node in two candidates",
-			candidates: []Candidate{{Node: node("n1", "a", "2"), Pods: several(1, "p", plain("web"))}, {Node: node("n1", "a", "2"), Pods: several(2, "q", plain("web"))}},
+			candidates: []planned{{Node: node("n1", "a", "2"), Pods: several(1, "p", plain("web"))}, {Node: node("n1", "a", "2"), Pods: several(2, "q", plain("web"))}},
 			want:       []verdict{{"q-1", "n1", names.NodeResourcesFit}},
 		},
 		{
 			name:       "existing node that is gone",
-			candidates: []Candidate{{Node: node("old", "a", "8"), Existing: true, Pods: several(1, "p", plain("web"))}},
+			candidates: []planned{{Node: node("old", "a", "8"), Existing: true, Pods: several(1, "p", plain("web"))}},
 			want:       []verdict{{"p-0", "old", ""}},
 		},
 		{
 			name:       "missing claim",
-			candidates: []Candidate{{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{pod("p", "web").PVC("data").Obj()}}},
+			candidates: []planned{{Node: node("n1", "a", "8"), Pods: []*corev1.Pod{pod("p", "web").PVC("data").Obj()}}},
 			want:       []verdict{{"p", "n1", names.VolumeRestrictions}},
 		},
 	} {
@@ -177,7 +177,7 @@ func TestVerify(t *testing.T) {
 
 func TestVerifySaysWhy(t *testing.T) {
 	b := newBench(t, nil, nil)
-	got := b.verify(t, []Candidate{{Node: node("n1", "a", "1"), Pods: several(2, "p", plain("web"))}})
+	got := b.verify(t, []planned{{Node: node("n1", "a", "1"), Pods: several(2, "p", plain("web"))}})
 	if len(got) != 1 || got[0].Reason != "Insufficient cpu" {
 		t.Errorf("rejections = %+v, want one with the plugin's reason %q", got, "Insufficient cpu")
 	}
@@ -185,7 +185,7 @@ func TestVerifySaysWhy(t *testing.T) {
 
 func TestVerifyFollowsTheCluster(t *testing.T) {
 	b := newBench(t, nil, nil, node("old", "a", "2"))
-	plan := []Candidate{{Node: node("old", "", "0"), Existing: true, Pods: several(2, "p", plain("web"))}}
+	plan := []planned{{Node: node("old", "", "0"), Existing: true, Pods: several(2, "p", plain("web"))}}
 	if got := b.verify(t, plan); len(got) != 0 {
 		t.Fatalf("rejections on an empty node: %v", verdicts(got))
 	}
@@ -228,7 +228,7 @@ func TestOutOfTreePluginIsAsked(t *testing.T) {
 		return &refuser{seen: map[string]bool{}}, nil
 	}}
 	b := newBench(t, registry, []string{"Refuser"})
-	got := b.verify(t, []Candidate{{Node: node("n1", "a", "8"), Pods: several(3, "p", plain("web"))}})
+	got := b.verify(t, []planned{{Node: node("n1", "a", "8"), Pods: several(3, "p", plain("web"))}})
 	want := []verdict{{"p-2", "n1", "Refuser"}}
 	if diff := cmp.Diff(want, verdicts(got)); diff != "" {
 		t.Errorf("rejections (-want +got):\n%s", diff)
@@ -238,15 +238,15 @@ func TestOutOfTreePluginIsAsked(t *testing.T) {
 func TestVerifyNeedsTheCluster(t *testing.T) {
 	b := newBench(t, nil, nil)
 	late := &Judge{cluster: &cluster{synced: []cache.InformerSynced{func() bool { return false }}}}
-	if _, err := late.Verify(t.Context(), nil); !errors.Is(err, ErrNotSynced) {
+	if _, err := late.Verify(t.Context(), nil, nil); !errors.Is(err, ErrNotSynced) {
 		t.Errorf("Verify() error = %v, want %v", err, ErrNotSynced)
 	}
-	if _, err := b.judge.Verify(t.Context(), []Candidate{{Pods: several(1, "p", plain("web"))}}); err == nil {
+	if _, err := b.judge.Verify(t.Context(), []Candidate{{}}, nil); err == nil {
 		t.Error("Verify() of a candidate without a node gave no error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.judge.Verify(ctx, []Candidate{{Node: node("n1", "a", "1"), Pods: several(1, "p", plain("web"))}}); !errors.Is(err, context.Canceled) {
+	if _, err := b.judge.verifyPlan(ctx, []planned{{Node: node("n1", "a", "1"), Pods: several(1, "p", plain("web"))}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Verify() with an ended context: error = %v, want %v", err, context.Canceled)
 	}
 }
@@ -278,11 +278,11 @@ func TestAgreesWithScratch(t *testing.T) {
 					pods, objects = append(pods, p), append(objects, p)
 				}
 			}
-			var plan []Candidate
+			var plan []planned
 			for i := range 2 + rnd.IntN(5) {
-				c := Candidate{Node: node(fmt.Sprintf("new-%d", i), zones[rnd.IntN(3)], "6")}
+				c := planned{Node: node(fmt.Sprintf("new-%d", i), zones[rnd.IntN(3)], "6")}
 				if i < len(nodes) && rnd.IntN(2) == 0 {
-					c = Candidate{Node: nodes[i], Existing: true}
+					c = planned{Node: nodes[i], Existing: true}
 				}
 				for k := range rnd.IntN(9) {
 					c.Pods = append(c.Pods, kinds[rnd.IntN(len(kinds))](fmt.Sprintf("p-%d-%d", i, k)))

@@ -21,6 +21,14 @@ type run struct {
 	placed  []placement
 	classes map[string]*class
 	refused map[refusal]*fwk.Status
+	// reserved are the pods that took volumes, to be given back.
+	reserved []reservation
+}
+
+type reservation struct {
+	state *framework.CycleState
+	pod   *corev1.Pod
+	node  string
 }
 
 // trial is a pod to be placed on a node, and why it was not.
@@ -120,11 +128,36 @@ func (r *run) place(ctx context.Context, t *trial) *fwk.Status {
 	if status := r.judge.framework.RunFilterPlugins(ctx, c.state, pod, node); !status.IsSuccess() {
 		return status
 	}
+	if status := r.reserve(ctx, c, t); !status.IsSuccess() {
+		return status
+	}
 	info := c.info
 	info.Pod = pod
 	r.judge.overlay.add(node, &info)
 	r.placed = append(r.placed, placement{pod: &info, node: node})
 	return nil
+}
+
+// reserve takes the volumes of a pod that has any of its own. Pods that share a
+// class have none.
+func (r *run) reserve(ctx context.Context, c *class, t *trial) *fwk.Status {
+	if t.key != "" || !slices.ContainsFunc(t.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+		return nil
+	}
+	status := r.judge.framework.RunReservePluginsReserve(ctx, c.state, t.pod, t.name)
+	if !status.IsSuccess() {
+		r.judge.framework.RunReservePluginsUnreserve(ctx, c.state, t.pod, t.name)
+		return status
+	}
+	r.reserved = append(r.reserved, reservation{state: c.state, pod: t.pod, node: t.name})
+	return nil
+}
+
+// undo gives the volumes back, the last taken first.
+func (r *run) undo(ctx context.Context) {
+	for _, v := range slices.Backward(r.reserved) {
+		r.judge.framework.RunReservePluginsUnreserve(ctx, v.state, v.pod, v.node)
+	}
 }
 
 // class returns an up-to-date PreFilter result for the pod.

@@ -1,0 +1,168 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/plan"
+)
+
+// Hypothesis is a node that does not exist yet, with the pods that count as being on it already.
+type Hypothesis struct {
+	Node    *corev1.Node
+	Present []*corev1.Pod
+	// AttachLimits are how many volumes each CSI driver can attach to the node, as far as that is known.
+	AttachLimits map[string]int32
+}
+
+// Trial is one pod to be placed on the node of that name.
+type Trial struct {
+	Pod  *corev1.Pod
+	Node string
+}
+
+// hypotheses describes the nodes that are on their way and those the plan would buy, and every placement in plan order.
+func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Trial) {
+	var nodes []Hypothesis
+	for _, n := range v.Nodes {
+		if onItsWay(n) {
+			nodes = append(nodes, inFlight(v, n, pods))
+		}
+	}
+	var trials []Trial
+	for _, pl := range r.Placements {
+		name := pl.Node.Name
+		if onItsWay(pl.Node) {
+			name = pl.Node.Claim
+		}
+		trials = append(trials, Trial{Pod: pods.Wanting[pl.Pod.UID], Node: name})
+	}
+	type stepped struct {
+		step int
+		t    Trial
+	}
+	var ordered []stepped
+	for i := range r.Launches {
+		l := &r.Launches[i]
+		h := template(l, i)
+		nodes = append(nodes, h)
+		for k, q := range l.Pods {
+			ordered = append(ordered, stepped{step: l.Steps[k], t: Trial{Pod: pods.Wanting[q.UID], Node: h.Node.Name}})
+		}
+	}
+	slices.SortStableFunc(ordered, func(a, b stepped) int { return a.step - b.step })
+	for _, o := range ordered {
+		trials = append(trials, o.t)
+	}
+	return nodes, trials
+}
+
+func onItsWay(n *capacity.Node) bool {
+	return n.Claim != "" && (n.Phase == capacity.Planned || n.Phase == capacity.Launched)
+}
+
+// template is the node a launch would bring, at its least: the labels of its cheapest offering, the smallest
+// allocatable of all its offerings, and the daemonset pods it will have.
+func template(l *plan.Launch, i int) Hypothesis {
+	off := l.Offerings[0]
+	labels := map[string]string{}
+	for _, key := range l.Requirements.Keys() {
+		if r := l.Requirements[key]; r.Finite() && len(r.Values()) == 1 {
+			labels[key] = r.Values()[0]
+		}
+	}
+	maps.Copy(labels, off.Type.Labels)
+	labels[corev1.LabelTopologyZone], labels[karpv1.CapacityTypeLabelKey] = off.Zone, off.CapacityType
+	alloc := off.Type.Allocatable
+	for _, o := range l.Offerings[1:] {
+		alloc = alloc.Min(o.Type.Allocatable)
+	}
+	// What the plan sets aside for daemonset pods beyond those of the cheapest offering is taken off as well: another
+	// offering may run more of them.
+	aside := l.Requests
+	for _, q := range l.Pods {
+		aside = aside.Sub(q.Class.Requests)
+	}
+	name := fmt.Sprintf("slipway-planned-%d", i)
+	daemons := daemons(l.Pool, name, off.Type, labels)
+	for _, d := range daemons {
+		aside = aside.Sub(d.class.Requests)
+	}
+	h := Hypothesis{Node: node(name, labels, l.Pool.Taints, alloc.Sub(aside.Max(capacity.Resources{})))}
+	for _, d := range daemons {
+		h.Present = append(h.Present, d.pod(d.class.Requests))
+	}
+	return h
+}
+
+// inFlight is a node on its way as it will be when it is usable, less what is used on it by anything but the pods
+// reserved on it. It goes by its claim's name: under its own it may have joined already, with the taints of a node that
+// boots.
+func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
+	alloc := n.Free()
+	for _, p := range pods.Reserved[n.Claim] {
+		alloc = alloc.Add(pods.Class(p).Requests)
+	}
+	h := Hypothesis{Present: slices.Clone(pods.Reserved[n.Claim])}
+	if pool := v.Pool(n.Pool); pool != nil {
+		for _, d := range daemons(pool, n.Claim, &capacity.InstanceType{Labels: n.Labels}, n.Labels) {
+			h.Present = append(h.Present, d.pod(capacity.Resources{})) // what it asks for is used already
+			alloc.Pods++
+		}
+	}
+	h.Node = node(n.Claim, n.Labels, n.Taints, alloc)
+	return h
+}
+
+// daemonOn is a daemonset class that has a pod on a node.
+type daemonOn struct {
+	class *capacity.Class
+	node  string
+	index int
+}
+
+func daemons(pool *capacity.Pool, node string, t *capacity.InstanceType, labels map[string]string) []daemonOn {
+	var out []daemonOn
+	for i, d := range pool.Daemons {
+		if pool.Runs(d, t, labels) {
+			out = append(out, daemonOn{class: d, node: node, index: i})
+		}
+	}
+	return out
+}
+
+// pod is the daemonset's pod as far as it matters to the pods beside it: what it asks for, its host ports, and the labels
+// others select it by.
+func (d daemonOn) pod(requests capacity.Resources) *corev1.Pod {
+	requests.Pods = 0 // the scheduler counts the pod itself
+	container := corev1.Container{Name: "daemon", Resources: corev1.ResourceRequirements{Requests: requests.List()}}
+	for _, p := range d.class.HostPorts {
+		container.Ports = append(container.Ports, corev1.ContainerPort{HostIP: p.IP, HostPort: p.Port, ContainerPort: p.Port, Protocol: p.Protocol})
+	}
+	name := fmt.Sprintf("%s-daemon-%d", d.node, d.index)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.class.Namespace, Name: name, UID: types.UID(name), Labels: d.class.Labels},
+		Spec:       corev1.PodSpec{NodeName: d.node, Containers: []corev1.Container{container}},
+	}
+}
+
+func node(name string, labels map[string]string, taints []corev1.Taint, alloc capacity.Resources) *corev1.Node {
+	labels = maps.Clone(labels)
+	labels[corev1.LabelHostname] = name
+	list := alloc.List()
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels},
+		Spec:       corev1.NodeSpec{Taints: taints},
+		Status:     corev1.NodeStatus{Allocatable: list, Capacity: list, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
+}
