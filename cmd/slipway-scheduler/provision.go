@@ -169,6 +169,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, cat
 			Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(), Namespaces: core.Namespaces().Lister(), LimitRanges: core.LimitRanges().Lister(),
 			PersistentVolumes: core.PersistentVolumes().Lister(), PersistentVolumeClaims: core.PersistentVolumeClaims().Lister(),
 			DaemonSets: d.config.InformerFactory.Apps().V1().DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(),
+			CSINodes: storage.CSINodes().Lister(), RuntimeClasses: d.config.InformerFactory.Node().V1().RuntimeClasses().Lister(),
 			Karpenter: kube, Catalog: catalogs.For, Available: shortages.Available,
 		}),
 		Gate: d.gate, Nominator: nominator, Judge: judge, Events: d.config.EventBroadcaster.NewRecorder("slipway"),

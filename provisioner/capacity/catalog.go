@@ -304,6 +304,26 @@ func (c *Catalog) Type(name string) *InstanceType {
 	return nil
 }
 
+// Flexibility reports the first requirement (by key) whose MinValues the offerings of a set do not meet: on have distinct
+// values of its label, of the want it asks for. ok is true if all are met.
+func (c *Catalog) Flexibility(reqs Requirements, in Set) (key string, have, want int, ok bool) {
+	for k, q := range reqs {
+		if q.MinValues == 0 || (key != "" && k > key) {
+			continue
+		}
+		n := 0
+		for v, s := range c.index[k].values {
+			if q.Has(v) && s.Intersects(in) {
+				n++
+			}
+		}
+		if n < q.MinValues {
+			key, have, want = k, n, q.MinValues
+		}
+	}
+	return key, have, want, key == ""
+}
+
 // Without returns the set of offerings whose key drop reports true for, taken out of all offerings.
 func (c *Catalog) Without(drop func(OfferingKey) bool) Set {
 	s := FullSet(len(c.Offerings))

@@ -4,6 +4,8 @@
 package capacity
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -69,4 +71,38 @@ func (n *Node) ID() string {
 		return n.Name
 	}
 	return n.Claim
+}
+
+// Satisfies reports whether the node, however what is undecided about it turns out, meets one of the terms: those of a class,
+// or its NodeTerms.
+func (n *Node) Satisfies(terms []Requirements) bool {
+	return slices.ContainsFunc(terms, n.Meets)
+}
+
+// Meets reports whether the node, however what is undecided about it turns out, meets the term. On labels that are decided
+// it is the scheduler's NodeAffinity: NotIn and DoesNotExist accept an absent label, everything else needs it.
+func (n *Node) Meets(term Requirements) bool {
+	for key, want := range term {
+		v, decided := labelValue(n.Labels, key)
+		if key == NodeNameField {
+			v, decided = n.Name, n.Name != ""
+		}
+		if decided {
+			if !want.Has(v) {
+				return false
+			}
+			continue
+		}
+		open, ok := n.Requirements[key]
+		if !ok {
+			if !want.AllowsAbsent() {
+				return false
+			}
+			continue
+		}
+		if !open.Finite() || (open.AllowsAbsent() && !want.AllowsAbsent()) || slices.ContainsFunc(open.Values(), func(v string) bool { return !want.Has(v) }) {
+			return false
+		}
+	}
+	return true
 }

@@ -15,7 +15,9 @@ type Pod struct {
 	types.NamespacedName
 	UID      types.UID
 	Priority int32
-	Class    *Class
+	// NeverPreempts says that the pod's preemption policy is Never: it waits for room rather than for victims.
+	NeverPreempts bool
+	Class         *Class
 }
 
 // Class is everything about a pod that decides where it can go. Pods created from one template share one Class,
@@ -27,17 +29,41 @@ type Class struct {
 	Labels    labels.Set
 	// Requests is what the scheduler counts: containers and init containers, pod-level resources, overhead, and one pod.
 	Requests Resources
-	// Terms are alternatives: a node satisfies the class if it satisfies at least one. Each is the node selector and one
-	// required node affinity term; always at least one element, possibly empty. Requirements that volumes add are in each.
+	// Terms are alternatives: a node satisfies the class if it satisfies at least one. Each is the node selector, one
+	// required node affinity term (the node's name under NodeNameField) and one way to reach the volumes; always at least one
+	// element, possibly empty.
 	Terms []Requirements
-	// NodeNames restricts the class to nodes by name (matchFields on metadata.name); empty if unrestricted.
-	NodeNames   sets.Set[string]
+	// NodeTerms are Terms without what volumes add: the nodes that spread constraints with HonorAffinity count.
+	NodeTerms   []Requirements
 	Tolerations []corev1.Toleration
 	HostPorts   []HostPort
-	Spread      []Spread
+	// Spread are the constraints that have to hold (DoNotSchedule), SoftSpread those that should (ScheduleAnyway).
+	Spread, SoftSpread []Spread
 	// Affinity and AntiAffinity are the required inter-pod terms.
 	Affinity     []PodTerm
 	AntiAffinity []PodTerm
+	// Preferred, PreferredAffinity and PreferredAntiAffinity are what the pod would like, each with its weight.
+	Preferred             []PreferredTerm
+	PreferredAffinity     []WeightedTerm
+	PreferredAntiAffinity []WeightedTerm
+	// Unsupported is why no node is ever bought for the class, naming the field of the pod; empty if one can be.
+	Unsupported string
+}
+
+// NodeNameField is the key under which a requirement on the node's name (matchFields on metadata.name) is kept among those
+// on labels. No label can have it.
+const NodeNameField = "field:metadata.name"
+
+// PreferredTerm is a preferred node affinity term; the weight is 1 to 100.
+type PreferredTerm struct {
+	Weight       int32
+	Requirements Requirements
+}
+
+// WeightedTerm is a preferred inter-pod term; the weight is 1 to 100.
+type WeightedTerm struct {
+	Weight int32
+	PodTerm
 }
 
 // HostPort is a port a pod binds on its node. IP is empty for all addresses.
@@ -53,7 +79,7 @@ func (h HostPort) Conflicts(o HostPort) bool {
 	return h.Port == o.Port && h.Protocol == o.Protocol && (h.IP == o.IP || h.IP == "" || o.IP == "")
 }
 
-// Spread is a topology spread constraint with whenUnsatisfiable DoNotSchedule.
+// Spread is a topology spread constraint.
 type Spread struct {
 	Key        string
 	MaxSkew    int

@@ -11,6 +11,10 @@ import (
 // Pool is a NodePool with its node class resolved: what may be bought, on what terms.
 type Pool struct {
 	Name string
+	// Annotations are the NodePool's own, by which people move what the planner does with it.
+	Annotations map[string]string
+	// Static says that the pool keeps a fixed number of nodes (spec.replicas) and is never bought into for pods; it is Blocked.
+	Static bool
 	// Weight orders pools: higher is tried first, before price is looked at. 0 if unset.
 	Weight int32
 	// ClassRef names the node class.
@@ -34,6 +38,9 @@ type Pool struct {
 	// not known to be out of.
 	Catalog   *Catalog
 	Available Set
+	// Reservations are how many more instances each capacity reservation of the catalogue takes, by ID, those launched into it
+	// already subtracted; a reservation that is not listed is not counted. Pools may share reservations.
+	Reservations map[string]int
 	// Daemons are the daemonset pods a new node may get; which of them it does get depends on its labels and taints.
 	Daemons []*Class
 }
@@ -43,6 +50,17 @@ type ClassRef struct {
 	Group string
 	Kind  string
 	Name  string
+}
+
+// HostPorts returns the ports that the daemonset pods of such a node bind: no pod that wants one of them fits on it.
+func (p *Pool) HostPorts(t *InstanceType, labels map[string]string) []HostPort {
+	var out []HostPort
+	for _, d := range p.Daemons {
+		if len(d.HostPorts) > 0 && p.Runs(d, t, labels) {
+			out = append(out, d.HostPorts...)
+		}
+	}
+	return out
 }
 
 // Overhead returns what the daemonset pods that would run on a node with these properties of the pool ask for.
@@ -61,7 +79,7 @@ func (p *Pool) Overhead(t *InstanceType, labels map[string]string) Resources {
 // Runs reports whether the daemonset class d runs on a node of type t of the pool. labels are further labels of the
 // node (zone, capacity type) that are known already. A daemonset that names its nodes runs on no new one.
 func (p *Pool) Runs(d *Class, t *InstanceType, labels map[string]string) bool {
-	if _, ok := d.Tolerates(p.Taints); !ok || len(d.NodeNames) > 0 {
+	if _, ok := d.Tolerates(p.Taints); !ok {
 		return false
 	}
 	for _, term := range d.Terms {

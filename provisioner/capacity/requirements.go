@@ -98,6 +98,9 @@ type Mismatch struct {
 
 // Error describes the mismatch in one line.
 func (c *Mismatch) Error() string {
+	if c.Key == NodeNameField && c.Offered.Key == "" {
+		return fmt.Sprintf("the pod names its node (matchFields, metadata.name in %v), a new node has another name", c.Wanted.Values())
+	}
 	if c.Wanted.Impossible() {
 		return fmt.Sprintf("no node satisfies the pod: %s", c.Wanted)
 	}

@@ -16,7 +16,9 @@ import (
 // Resources is an integer vector of quantities: CPU in millicores, Memory and
 // Ephemeral (storage) in bytes, Pods as a count, and extended resources (for
 // instance nvidia.com/gpu) as counts. Negative values are possible and mean an
-// over-committed remainder. The zero value is the empty vector.
+// over-committed remainder. The zero value is the empty vector. Arithmetic
+// saturates at the ends of int64: an absurd quantity stays absurd and never
+// wraps around into one that fits.
 type Resources struct {
 	CPU       int64
 	Memory    int64
@@ -24,9 +26,13 @@ type Resources struct {
 	Pods      int64
 	// Extended holds every other resource, sorted by name, without zero values.
 	Extended []Quantity
+	// Volumes counts attached volumes by CSI driver, sorted by its name. What is asked for or used counts volumes; what a node
+	// or type has is its attach limit, and a driver that is not listed there has no limit. No Kubernetes resource list holds
+	// them: the limits are in CSINodes.
+	Volumes []Quantity
 }
 
-// Quantity is an amount of one extended resource, in the resource's own unit.
+// Quantity is an amount of one extended resource, in the resource's own unit, or of volumes of one CSI driver.
 type Quantity struct {
 	Name  corev1.ResourceName
 	Value int64
@@ -34,7 +40,8 @@ type Quantity struct {
 
 // FromList converts a Kubernetes resource list. CPU is rounded up to whole
 // millicores and everything else to whole units, as the scheduler does
-// (resource.Quantity.MilliValue and Value round up).
+// (resource.Quantity.MilliValue and Value round up). What does not fit into
+// int64 becomes its largest (or smallest) value.
 func FromList(list corev1.ResourceList) Resources {
 	var r Resources
 	for name, q := range list {
@@ -47,21 +54,36 @@ func FromList(list corev1.ResourceList) Resources {
 func (r *Resources) set(name corev1.ResourceName, q resource.Quantity) {
 	switch name {
 	case corev1.ResourceCPU:
-		r.CPU = q.MilliValue()
+		r.CPU = scaled(q, resource.Milli)
 	case corev1.ResourceMemory:
-		r.Memory = q.Value()
+		r.Memory = scaled(q, 0)
 	case corev1.ResourceEphemeralStorage:
-		r.Ephemeral = q.Value()
+		r.Ephemeral = scaled(q, 0)
 	case corev1.ResourcePods:
-		r.Pods = q.Value()
+		r.Pods = scaled(q, 0)
 	default:
-		if v := q.Value(); v != 0 {
+		if v := scaled(q, 0); v != 0 {
 			r.Extended = append(r.Extended, Quantity{Name: name, Value: v})
 		}
 	}
 }
 
-// List converts back to a Kubernetes resource list; zero quantities are left out.
+// scaled is the quantity in units of 10^scale, which resource.Quantity itself gets wrong beyond int64.
+func scaled(q resource.Quantity, scale resource.Scale) int64 {
+	f := q.AsApproximateFloat64()
+	if scale == resource.Milli {
+		f *= 1000
+	}
+	switch {
+	case f >= math.MaxInt64:
+		return math.MaxInt64
+	case f <= math.MinInt64:
+		return math.MinInt64
+	}
+	return q.ScaledValue(scale)
+}
+
+// List converts back to a Kubernetes resource list; zero quantities are left out, and volumes, which are no resource.
 func (r Resources) List() corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if r.CPU != 0 {
@@ -110,12 +132,15 @@ func (r Resources) Sub(o Resources) Resources { return r.AddTimes(o, -1) }
 
 // AddTimes returns r + n·o.
 func (r Resources) AddTimes(o Resources, n int64) Resources {
-	r.CPU += n * o.CPU
-	r.Memory += n * o.Memory
-	r.Ephemeral += n * o.Ephemeral
-	r.Pods += n * o.Pods
+	r.CPU = plus(r.CPU, times(n, o.CPU))
+	r.Memory = plus(r.Memory, times(n, o.Memory))
+	r.Ephemeral = plus(r.Ephemeral, times(n, o.Ephemeral))
+	r.Pods = plus(r.Pods, times(n, o.Pods))
 	if len(o.Extended) > 0 && n != 0 {
 		r.Extended = mergeExtended(r.Extended, o.Extended, n)
+	}
+	if len(o.Volumes) > 0 && n != 0 {
+		r.Volumes = mergeVolumes(r.Volumes, o.Volumes, n)
 	}
 	return r
 }
@@ -130,10 +155,10 @@ func mergeExtended(a, b []Quantity, n int64) []Quantity {
 			out = append(out, a[i])
 			i++
 		case i == len(a) || b[j].Name < a[i].Name:
-			out = append(out, Quantity{Name: b[j].Name, Value: n * b[j].Value})
+			out = append(out, Quantity{Name: b[j].Name, Value: times(n, b[j].Value)})
 			j++
 		default:
-			if v := a[i].Value + n*b[j].Value; v != 0 {
+			if v := plus(a[i].Value, times(n, b[j].Value)); v != 0 {
 				out = append(out, Quantity{Name: a[i].Name, Value: v})
 			}
 			i, j = i+1, j+1
@@ -151,6 +176,7 @@ func (r Resources) Max(o Resources) Resources {
 		Pods:      max(r.Pods, o.Pods),
 	}
 	out.Extended = maxExtended(r.Extended, o.Extended)
+	out.Volumes = maxExtended(r.Volumes, o.Volumes)
 	return out
 }
 
@@ -178,7 +204,8 @@ func maxExtended(a, b []Quantity) []Quantity {
 	return out
 }
 
-// Min returns the component-wise minimum. An extended resource that one side lacks is absent.
+// Min returns the component-wise minimum. An extended resource that one side lacks is absent; a volume limit that one side
+// lacks is the other's.
 func (r Resources) Min(o Resources) Resources {
 	out := Resources{
 		CPU:       min(r.CPU, o.CPU),
@@ -191,6 +218,7 @@ func (r Resources) Min(o Resources) Resources {
 			out.Extended = append(out.Extended, Quantity{Name: q.Name, Value: v})
 		}
 	}
+	out.Volumes = minLimits(r.Volumes, o.Volumes)
 	return out
 }
 
@@ -202,7 +230,7 @@ func (r Resources) Fits(free Resources) bool {
 		(r.Memory <= free.Memory || r.Memory <= 0) &&
 		(r.Ephemeral <= free.Ephemeral || r.Ephemeral <= 0) &&
 		(r.Pods <= free.Pods || r.Pods <= 0) &&
-		r.extendedFits(free)
+		r.extendedFits(free) && r.volumesFit(free)
 }
 
 func (r Resources) extendedFits(free Resources) bool {
@@ -228,11 +256,16 @@ func (r Resources) Count(free Resources) int64 {
 			n = min(n, max(free.Get(q.Name), 0)/q.Value)
 		}
 	}
+	for _, q := range r.Volumes {
+		if limit, ok := free.VolumeLimit(string(q.Name)); ok && q.Value > 0 {
+			n = min(n, max(limit, 0)/q.Value)
+		}
+	}
 	return n
 }
 
 // Shortage returns the first resource (CPU, memory, ephemeral-storage, pods, then
-// extended ones by name) of which r asks more than free has, with both amounts in
+// extended ones by name, then volumes) of which r asks more than free has, with both amounts in
 // the units of [Resources]; ok is false when r fits.
 func (r Resources) Shortage(free Resources) (name corev1.ResourceName, asked, have int64, ok bool) {
 	for _, n := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods} {
@@ -245,18 +278,23 @@ func (r Resources) Shortage(free Resources) (name corev1.ResourceName, asked, ha
 			return q.Name, q.Value, h, true
 		}
 	}
+	for _, q := range r.Volumes {
+		if h, limited := free.VolumeLimit(string(q.Name)); limited && q.Value > 0 && q.Value > h {
+			return "volumes of CSI driver " + q.Name, q.Value, h, true
+		}
+	}
 	return "", 0, 0, false
 }
 
 // IsZero reports whether every component is zero.
 func (r Resources) IsZero() bool {
-	return r.CPU == 0 && r.Memory == 0 && r.Ephemeral == 0 && r.Pods == 0 && len(r.Extended) == 0
+	return r.CPU == 0 && r.Memory == 0 && r.Ephemeral == 0 && r.Pods == 0 && len(r.Extended) == 0 && len(r.Volumes) == 0
 }
 
 // Equal reports component-wise equality.
 func (r Resources) Equal(o Resources) bool {
 	return r.CPU == o.CPU && r.Memory == o.Memory && r.Ephemeral == o.Ephemeral && r.Pods == o.Pods &&
-		slices.Equal(r.Extended, o.Extended)
+		slices.Equal(r.Extended, o.Extended) && slices.Equal(r.Volumes, o.Volumes)
 }
 
 // FormatQuantity prints an amount of a resource in the unit people write it in:
@@ -290,6 +328,9 @@ func (r Resources) String() string {
 	add(corev1.ResourcePods, r.Pods)
 	for _, q := range r.Extended {
 		add(q.Name, q.Value)
+	}
+	for _, q := range r.Volumes {
+		add("volumes/"+q.Name, q.Value)
 	}
 	return strings.Join(parts, " ")
 }

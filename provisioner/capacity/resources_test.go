@@ -5,6 +5,8 @@ package capacity_test
 
 import (
 	"math"
+	"math/big"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,5 +133,93 @@ func TestPrintedResources(t *testing.T) {
 		if got := r.String(); got != want {
 			t.Errorf("String() = %q, want %q", got, want)
 		}
+	}
+}
+
+// TestResourcesSaturate checks that absurd quantities stay absurd, whatever is computed with them.
+func TestResourcesSaturate(t *testing.T) {
+	huge := res("cpu", "1e30", "memory", "9e18", "example.com/x", "1e40")
+	if huge.CPU != math.MaxInt64 || huge.Get("example.com/x") != math.MaxInt64 {
+		t.Errorf("FromList = %+v, want the largest values", huge)
+	}
+	if low := res("cpu", "-1e30"); low.CPU != math.MinInt64 {
+		t.Errorf("FromList of a negative quantity = %d", low.CPU)
+	}
+	if huge.Fits(res("cpu", "9e9", "memory", "1Ei", "example.com/x", "5")) {
+		t.Error("an absurd request fits")
+	}
+	twice := huge.Add(huge)
+	if twice.CPU != math.MaxInt64 || twice.Memory != math.MaxInt64 || twice.Get("example.com/x") != math.MaxInt64 {
+		t.Errorf("sum = %+v, want the largest values", twice)
+	}
+	left := capacity.Resources{}.AddTimes(huge, -1000)
+	if left.CPU != math.MinInt64 || left.Memory != math.MinInt64 || left.Get("example.com/x") != math.MinInt64 {
+		t.Errorf("remainder = %+v, want the smallest values", left)
+	}
+	if back := (capacity.Resources{}).AddTimes(left, math.MinInt64); back.CPU != math.MaxInt64 {
+		t.Errorf("smallest · smallest = %d, want the largest", back.CPU)
+	}
+	if n := huge.Count(huge); n != 1 {
+		t.Errorf("Count of itself = %d", n)
+	}
+}
+
+// TestAddTimesAgainstBigInts is a property: the exact result, cut off at the ends of int64.
+func TestAddTimesAgainstBigInts(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	value := func() int64 { return int64(r.Uint64()) >> r.IntN(64) }
+	for range 100000 {
+		a, b, n := value(), value(), value()
+		want := new(big.Int).Add(big.NewInt(a), new(big.Int).Mul(big.NewInt(b), big.NewInt(n)))
+		product := new(big.Int).Mul(big.NewInt(b), big.NewInt(n))
+		if !product.IsInt64() { // the product is cut off first
+			end := int64(math.MaxInt64)
+			if product.Sign() < 0 {
+				end = math.MinInt64
+			}
+			want = new(big.Int).Add(big.NewInt(a), big.NewInt(end))
+		}
+		switch {
+		case want.IsInt64():
+		case want.Sign() < 0:
+			want = big.NewInt(math.MinInt64)
+		default:
+			want = big.NewInt(math.MaxInt64)
+		}
+		if got := (capacity.Resources{Memory: a}).AddTimes(capacity.Resources{Memory: b}, n).Memory; got != want.Int64() {
+			t.Fatalf("%d + %d·%d = %d, want %s", a, n, b, got, want)
+		}
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	const ebs, efs = "ebs.csi.aws.com", "efs.csi.aws.com"
+	var none capacity.Resources
+	two := none.WithVolumes(ebs, 2)
+	node := res("cpu", "4").WithVolumes(ebs, 3)
+	if !two.Fits(node) || two.Fits(node.Sub(two)) {
+		t.Errorf("two volumes fit %v times into a limit of three", two.Count(node))
+	}
+	if full := node.Sub(two).Sub(none.WithVolumes(ebs, 1)); none.WithVolumes(ebs, 1).Fits(full) {
+		t.Error("a limit that is used up has turned into no limit")
+	}
+	if left := node.Sub(none.WithVolumes(efs, 40)); !none.WithVolumes(efs, 40).Fits(left) {
+		t.Error("a driver without a limit has got one")
+	}
+	if got := two.Add(none.WithVolumes(efs, 1)).Add(two).String(); got != "volumes/ebs.csi.aws.com=4 volumes/efs.csi.aws.com=1" {
+		t.Errorf("sum of what is asked = %q", got)
+	}
+	if got := node.Min(res("cpu", "2")).String(); got != "cpu=2 volumes/ebs.csi.aws.com=3" {
+		t.Errorf("least of a limit and none = %q", got)
+	}
+	name, asked, have, short := none.WithVolumes(ebs, 4).Shortage(node)
+	if !short || name != "volumes of CSI driver ebs.csi.aws.com" || asked != 4 || have != 3 {
+		t.Errorf("Shortage = %q %d %d %v", name, asked, have, short)
+	}
+	if got := len(node.List()); got != 1 {
+		t.Errorf("a resource list holds %d resources, want cpu only", got)
+	}
+	if n := two.Count(node.WithVolumes(ebs, 9)); n != 4 {
+		t.Errorf("Count = %d, want 4", n)
 	}
 }

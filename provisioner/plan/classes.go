@@ -183,6 +183,9 @@ func (s *solver) matchPools(c *capacity.Class, b bars) []fit {
 
 // match checks a class against a pool in the order of the Reason constants.
 func (q *pool) match(c *capacity.Class) fit {
+	if c.Unsupported != "" {
+		return fit{why: Incompatible, detail: c.Unsupported}
+	}
 	if q.Blocked != "" {
 		return fit{why: PoolNotReady, detail: q.Blocked}
 	}
@@ -191,9 +194,6 @@ func (q *pool) match(c *capacity.Class) fit {
 	}
 	if t, ok := c.Tolerates(q.Taints); !ok {
 		return fit{why: TaintNotToler, detail: fmt.Sprintf("taint %s is not tolerated", t.ToString())}
-	}
-	if len(c.NodeNames) > 0 {
-		return fit{why: Incompatible, detail: "the pod names its node (matchFields), a new node has another name"}
 	}
 	f := q.matchTerms(c)
 	if !f.ok {

@@ -37,43 +37,15 @@ func (n *node) domain(key string) (string, bool) {
 	return v, ok
 }
 
-// satisfies reports whether the node, however what is undecided about it turns out, meets one of the class's terms.
-func (n *node) satisfies(c *capacity.Class) bool {
-	if len(c.NodeNames) > 0 && !c.NodeNames.Has(n.Name) {
-		return false
-	}
-	return slices.ContainsFunc(c.Terms, n.meets)
-}
-
-func (n *node) meets(term capacity.Requirements) bool {
-	known := capacity.Requirements{}
-	for key, want := range term {
-		open, ok := n.Requirements[key]
-		if _, decided := n.Labels[key]; decided || !ok {
-			known[key] = want
-			continue
-		}
-		if !open.Finite() {
-			return false
-		}
-		for _, v := range open.Values() {
-			if !want.Has(v) {
-				return false
-			}
-		}
-	}
-	return known.MatchesLabels(n.Labels)
-}
-
 // takes reports whether one more pod of the demand may go to the node.
 func (n *node) takes(d *demand) bool {
-	if n.Phase == capacity.Leaving || d.nodeBars[n.ID()] || !d.class.Requests.Fits(n.free) || portsClash(n.ports, d.class.HostPorts) {
+	if n.Phase == capacity.Leaving || d.class.Unsupported != "" || d.nodeBars[n.ID()] || !d.class.Requests.Fits(n.free) || portsClash(n.ports, d.class.HostPorts) {
 		return false
 	}
 	if _, ok := d.class.Tolerates(n.Taints); !ok {
 		return false
 	}
-	if !n.satisfies(d.class) {
+	if !n.Satisfies(d.class.Terms) {
 		return false
 	}
 	for _, r := range d.rules {

@@ -191,7 +191,7 @@ func (s *solver) domains(d *demand, sp capacity.Spread) map[string]bool {
 		if !ok || v == "" {
 			continue
 		}
-		if sp.HonorAffinity && !n.satisfies(d.class) {
+		if sp.HonorAffinity && !n.Satisfies(d.class.NodeTerms) {
 			continue
 		}
 		if _, ok := d.class.Tolerates(n.Taints); sp.HonorTaints && !ok {

@@ -4,156 +4,17 @@
 package view
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"slices"
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
-
-// perPod reports whether the label differs between the pods of one owner without meaning anything to placement. Such
-// labels are kept out of a class so that a StatefulSet or an indexed Job is one class.
-func perPod(label string) bool {
-	switch label {
-	case "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index":
-		return true
-	}
-	return false
-}
-
-// signature is everything of a pod that decides where it may go, in a form that marshals deterministically.
-type signature struct {
-	Namespace string
-	Labels    map[string]string
-	Requests  corev1.ResourceList
-	Selector  map[string]string
-	Affinity  *corev1.NodeSelector
-	// Volumes are alternative node requirements that the pod's volumes add: nil for none, empty if no node will do.
-	Volumes     [][]corev1.NodeSelectorRequirement
-	Tolerations []corev1.Toleration
-	Ports       []capacity.HostPort
-	Spread      []corev1.TopologySpreadConstraint
-	PodAffinity []term
-	PodAnti     []term
-}
-
-// term is an inter-pod term with its namespaces resolved.
-type term struct {
-	Key        string
-	Selector   *metav1.LabelSelector
-	Namespaces []string // sorted
-}
-
-// sign extracts the signature of the pod. It is not stable, that is, may differ the next time although the pod is the
-// same, when it depends on namespaces or volumes, or on how far the resize of a running pod has come.
-func (b *Builder) sign(pod *corev1.Pod) (s signature, stable bool) {
-	s = signature{
-		Namespace:   pod.Namespace,
-		Selector:    pod.Spec.NodeSelector,
-		Tolerations: pod.Spec.Tolerations,
-		Ports:       hostPorts(pod),
-	}
-	s.Requests, stable = requests(pod)
-	for _, c := range pod.Spec.TopologySpreadConstraints {
-		if c.WhenUnsatisfiable == corev1.DoNotSchedule {
-			s.Spread = append(s.Spread, c)
-		}
-	}
-	if a := pod.Spec.Affinity; a != nil {
-		if a.NodeAffinity != nil {
-			s.Affinity = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		}
-		near, apart := true, true
-		if a.PodAffinity != nil {
-			s.PodAffinity, near = b.terms(pod, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-		}
-		if a.PodAntiAffinity != nil {
-			s.PodAnti, apart = b.terms(pod, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-		}
-		stable = stable && near && apart
-	}
-	if pod.Spec.NodeName == "" && hasClaims(pod) { // volumes of a pod that has its node constrain nothing any more
-		s.Volumes, stable = b.reach(pod), false
-	}
-	s.Labels = s.classLabels(pod.Labels)
-	return s, stable
-}
-
-// requests are what the scheduler counts for the pod. While a running pod is being resized that is the larger of what
-// it asks for and what it has, which its kubelet reports; stable is false then.
-func requests(pod *corev1.Pod) (list corev1.ResourceList, stable bool) {
-	list = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	if pod.Spec.NodeName == "" {
-		return list, true
-	}
-	actual := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
-	return actual, equality.Semantic.DeepEqual(list, actual)
-}
-
-// classLabels are the labels without those that are the pod's own, unless its own terms look at them.
-func (s signature) classLabels(pod map[string]string) map[string]string {
-	out := make(map[string]string, len(pod))
-	for k, v := range pod {
-		if !perPod(k) || s.mentions(k) {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-func (s signature) mentions(label string) bool {
-	selects := func(sel *metav1.LabelSelector) bool {
-		if sel == nil {
-			return false
-		}
-		_, ok := sel.MatchLabels[label]
-		return ok || slices.ContainsFunc(sel.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == label })
-	}
-	for _, c := range s.Spread {
-		if selects(c.LabelSelector) || slices.Contains(c.MatchLabelKeys, label) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(slices.Concat(s.PodAffinity, s.PodAnti), func(t term) bool { return selects(t.Selector) })
-}
-
-// terms resolves the namespaces of inter-pod terms. fixed is false if they depend on the labels of namespaces.
-func (b *Builder) terms(pod *corev1.Pod, in []corev1.PodAffinityTerm) (out []term, fixed bool) {
-	fixed = true
-	for _, t := range in {
-		spaces := sets.New(t.Namespaces...)
-		if t.NamespaceSelector != nil {
-			fixed = false
-			if sel, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector); err == nil {
-				spaces.Insert(b.namespaces(sel)...)
-			}
-		} else if len(t.Namespaces) == 0 {
-			spaces.Insert(pod.Namespace)
-		}
-		out = append(out, term{Key: t.TopologyKey, Selector: t.LabelSelector, Namespaces: sets.List(spaces)})
-	}
-	return out, fixed
-}
-
-// id digests the signature; 128 bits, so that equal IDs are equal signatures for all practical purposes.
-func (s signature) id() string {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		panic("marshalling a struct of Kubernetes API values cannot fail: " + err.Error())
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:16])
-}
 
 // hostPorts are the ports of containers and of sidecars (init containers that restart always), as the scheduler's
 // NodePorts plugin counts them.
@@ -191,95 +52,95 @@ func (s signature) class(id string) *capacity.Class {
 		ID:          id,
 		Namespace:   s.Namespace,
 		Labels:      labels.Set(s.Labels),
-		Requests:    capacity.FromList(s.Requests),
+		Requests:    capacity.FromList(s.Requests).Max(capacity.Resources{}), // nothing negative: it would make room
 		Tolerations: s.Tolerations,
 		HostPorts:   s.Ports,
+		Unsupported: s.Unsupported,
 	}
-	c.Requests.Pods = 1
-	s.alternatives(c)
+	c.Requests.Pods, c.Requests.Volumes = 1, s.Attach
+	s.nodeTerms(c)
 	for _, sp := range s.Spread {
-		c.Spread = append(c.Spread, s.spread(sp))
+		if sp.WhenUnsatisfiable == corev1.DoNotSchedule {
+			c.Spread = append(c.Spread, s.spread(sp))
+		} else {
+			c.SoftSpread = append(c.SoftSpread, s.spread(sp))
+		}
 	}
 	c.Affinity = together(s.PodAffinity)
 	for _, t := range s.PodAnti {
 		c.AntiAffinity = append(c.AntiAffinity, t.class())
 	}
+	for _, t := range s.PreferredAffinity {
+		c.PreferredAffinity = append(c.PreferredAffinity, capacity.WeightedTerm{Weight: t.Weight, PodTerm: t.class()})
+	}
+	for _, t := range s.PreferredAnti {
+		c.PreferredAntiAffinity = append(c.PreferredAntiAffinity, capacity.WeightedTerm{Weight: t.Weight, PodTerm: t.class()})
+	}
 	return c
 }
 
-// alternatives sets the terms: node selector ∧ one node affinity term ∧ one way to reach the volumes.
-func (s signature) alternatives(c *capacity.Class) {
+// nodeTerms sets the alternatives: node selector ∧ one node affinity term, and with them one way to reach the volumes.
+func (s signature) nodeTerms(c *capacity.Class) {
 	base := capacity.FromLabels(s.Selector)
-	nodes := []capacity.Requirements{base}
+	c.NodeTerms = []capacity.Requirements{base}
 	if s.Affinity != nil {
-		nodes = nil
-		named := 0
+		c.NodeTerms = nil
 		for _, t := range s.Affinity.NodeSelectorTerms {
-			if len(t.MatchExpressions) == 0 && len(t.MatchFields) == 0 {
-				continue // an empty term matches no node
+			if reqs, err := nodeTerm(t); err == nil {
+				c.NodeTerms = append(c.NodeTerms, base.And(reqs))
 			}
-			reqs, err := nodeTerm(t)
-			if err != nil {
-				continue
-			}
-			names := nodeNames(t.MatchFields)
-			switch {
-			case names != nil && len(names) == 0:
-				continue // two different names: no node
-			case names == nil && named > 0: // the names are the class's, not a term's: prefer terms that leave the node open
-				nodes, named, c.NodeNames = nil, 0, nil
-			case names != nil && (len(nodes) > named || (named > 0 && !names.Equal(c.NodeNames))):
-				continue
-			case names != nil:
-				c.NodeNames = names
-				named++
-			}
-			nodes = append(nodes, base.And(reqs))
 		}
 	}
-	for _, a := range nodes {
-		if s.Volumes == nil {
-			c.Terms = append(c.Terms, a)
-			continue
+	for _, p := range s.Preferred {
+		if reqs, err := nodeTerm(p.Preference); err == nil {
+			c.Preferred = append(c.Preferred, capacity.PreferredTerm{Weight: p.Weight, Requirements: reqs})
 		}
+	}
+	// A requirement without a value says that no node will do, and its key why.
+	if len(c.NodeTerms) == 0 {
+		c.NodeTerms = []capacity.Requirements{capacity.NewRequirements(capacity.In("spec.affinity.nodeAffinity"))}
+	}
+	c.Terms = c.NodeTerms
+	if s.Volumes == nil {
+		return
+	}
+	c.Terms = nil
+	for _, a := range c.NodeTerms {
 		for _, v := range s.Volumes {
 			if reqs, err := capacity.FromSelectors(v); err == nil {
 				c.Terms = append(c.Terms, a.And(reqs))
 			}
 		}
 	}
-	if len(c.Terms) == 0 { // a requirement without a value says that no node will do, and its key why
-		field := "spec.affinity.nodeAffinity"
-		if len(nodes) > 0 {
-			field = "spec.volumes"
-		}
-		c.Terms = []capacity.Requirements{capacity.NewRequirements(capacity.In(field))}
+	if len(c.Terms) == 0 {
+		c.Terms = []capacity.Requirements{capacity.NewRequirements(capacity.In("spec.volumes"))}
 	}
 }
 
-// nodeTerm reads a node affinity term. What the scheduler cannot read (a value that no label can have, for instance a
-// negative bound) is an error here, too.
+// errEmptyTerm is the error of a term without anything in it, which matches no node.
+var errEmptyTerm = errors.New("an empty term matches no node")
+
+// nodeTerm reads a node affinity term, the name of the node under capacity.NodeNameField. What the scheduler cannot read (a
+// value that no label can have, for instance a negative bound) is an error here, too.
 func nodeTerm(t corev1.NodeSelectorTerm) (capacity.Requirements, error) {
+	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+		return nil, errEmptyTerm
+	}
 	if _, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}}); err != nil {
 		return nil, err
 	}
-	return capacity.FromSelectors(t.MatchExpressions)
-}
-
-// nodeNames are the names that matchFields on metadata.name allow, nil if they restrict nothing. NotIn excludes single
-// nodes that exist, which is left to the scheduler.
-func nodeNames(fields []corev1.NodeSelectorRequirement) sets.Set[string] {
-	var out sets.Set[string]
-	for _, f := range fields {
-		switch {
-		case f.Key != metav1.ObjectNameField || f.Operator != corev1.NodeSelectorOpIn:
-		case out == nil:
-			out = sets.New(f.Values...)
-		default:
-			out = out.Intersection(sets.New(f.Values...))
-		}
+	out, err := capacity.FromSelectors(t.MatchExpressions)
+	if err != nil {
+		return nil, err
 	}
-	return out
+	for _, f := range t.MatchFields {
+		q, err := capacity.NewRequirement(capacity.NodeNameField, f.Operator, f.Values...)
+		if err != nil {
+			return nil, err
+		}
+		out = out.With(q)
+	}
+	return out, nil
 }
 
 func (s signature) spread(sp corev1.TopologySpreadConstraint) capacity.Spread {

@@ -10,8 +10,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -36,10 +38,35 @@ func (b *Builder) daemonPod(ds *appsv1.DaemonSet) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *ds.Spec.Template.ObjectMeta.DeepCopy(), Spec: *ds.Spec.Template.Spec.DeepCopy()}
 	pod.Namespace = ds.Namespace
 	pod.Generation = ds.Generation
-	pod.Spec.NodeName = ""
+	if node := pod.Spec.NodeName; node != "" { // its controller makes pods for this node only
+		pod.Spec.NodeName = ""
+		onlyOn(pod, node)
+	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, controllerTolerations(pod.Spec.HostNetwork)...)
-	pod.UID = types.UID("daemonset/" + string(ds.UID) + b.applyLimitRanges(pod))
+	pod.UID = types.UID("daemonset/" + string(ds.UID) + b.applyLimitRanges(pod) + b.applyRuntimeClass(pod))
 	return pod
+}
+
+// onlyOn adds the node's name to every affinity term.
+func onlyOn(pod *corev1.Pod, node string) {
+	name := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
+	}
+	if pod.Spec.Affinity.NodeAffinity == nil {
+		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	na := pod.Spec.Affinity.NodeAffinity
+	if na.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		na.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{name}}}}
+		return
+	}
+	terms := na.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		if len(terms[i].MatchExpressions)+len(terms[i].MatchFields) > 0 { // an empty term matches no node and has to stay empty
+			terms[i].MatchFields = append(terms[i].MatchFields, name)
+		}
+	}
 }
 
 // controllerTolerations are those the DaemonSet controller adds to every pod (pkg/controller/daemon/util).
@@ -62,22 +89,19 @@ func controllerTolerations(hostNetwork bool) []corev1.Toleration {
 }
 
 // applyLimitRanges fills in requests as creation does: first a container's own limit stands in for a missing request (API
-// defaulting), then the defaults of the namespace's LimitRanges (admission plugin LimitRanger). It returns the versions
-// of the LimitRanges.
+// defaulting), then the defaults of the namespace's LimitRanges (admission plugin LimitRanger), then what pod-level limits
+// imply for pod-level requests. It returns the versions of the LimitRanges.
 func (b *Builder) applyLimitRanges(pod *corev1.Pod) (versions string) {
 	ranges, err := b.src.LimitRanges.LimitRanges(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		ranges = nil
 	}
+	ranges = slices.Clone(ranges) // the lister's slice may be shared
 	slices.SortFunc(ranges, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
 	var defaults []corev1.ResourceList
 	for _, lr := range ranges {
 		versions += "/" + string(lr.UID) + "@" + lr.ResourceVersion
-		for _, item := range lr.Spec.Limits {
-			if item.Type == corev1.LimitTypeContainer {
-				defaults = append(defaults, item.DefaultRequest)
-			}
-		}
+		defaults = append(defaults, containerDefaults(lr))
 	}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -88,7 +112,72 @@ func (b *Builder) applyLimitRanges(pod *corev1.Pod) (versions string) {
 			}
 		}
 	}
+	podLevelRequests(pod)
 	return versions
+}
+
+// containerDefaults are the requests a LimitRange gives containers without them; of several items the last one that names a
+// resource counts. What is not a positive quantity gives nothing: it would make room on the node.
+func containerDefaults(lr *corev1.LimitRange) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, item := range lr.Spec.Limits {
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		for name, q := range item.DefaultRequest {
+			if q.Sign() >= 0 {
+				out[name] = q
+			}
+		}
+	}
+	return out
+}
+
+// podLevelRequests sets the requests of a pod that has pod-level limits only: the sum of its containers where they ask for
+// something, else the limit (API defaulting, defaultPodRequests; huge pages cannot be overcommitted and take the limit).
+func podLevelRequests(pod *corev1.Pod) {
+	if pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits) == 0 {
+		return
+	}
+	sum := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	for name := range sum {
+		if !resourcehelper.IsSupportedPodLevelResource(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			delete(sum, name)
+		}
+	}
+	fill(&pod.Spec.Resources.Requests, sum)
+	limits := corev1.ResourceList{}
+	for name, q := range pod.Spec.Resources.Limits {
+		if resourcehelper.IsSupportedPodLevelResource(name) {
+			limits[name] = q
+		}
+	}
+	fill(&pod.Spec.Resources.Requests, limits)
+}
+
+// applyRuntimeClass adds what the pod's runtime class brings: overhead, node selector and tolerations (admission plugin
+// RuntimeClass). It returns the version of the class.
+func (b *Builder) applyRuntimeClass(pod *corev1.Pod) (version string) {
+	if pod.Spec.RuntimeClassName == nil || b.src.RuntimeClasses == nil {
+		return ""
+	}
+	rc, err := b.src.RuntimeClasses.Get(*pod.Spec.RuntimeClassName)
+	if err != nil {
+		return "" // its pods are refused until the class is there
+	}
+	if rc.Overhead != nil && pod.Spec.Overhead == nil {
+		pod.Spec.Overhead = rc.Overhead.PodFixed
+	}
+	if s := rc.Scheduling; s != nil {
+		for k, v := range s.NodeSelector {
+			if pod.Spec.NodeSelector == nil {
+				pod.Spec.NodeSelector = map[string]string{}
+			}
+			pod.Spec.NodeSelector[k] = v
+		}
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, s.Tolerations...)
+	}
+	return "/" + string(rc.UID) + "@" + rc.ResourceVersion
 }
 
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) {

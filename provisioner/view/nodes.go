@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -69,6 +68,7 @@ func (j *joiner) foreign(n *corev1.Node) *capacity.Node {
 	if leaving(n) {
 		out.Phase = capacity.Leaving
 	}
+	out.Allocatable.Volumes = j.volumeLimits(out, nil)
 	j.fill(out, nil)
 	return out
 }
@@ -90,6 +90,7 @@ func (j *joiner) claim(c *karpv1.NodeClaim, n *corev1.Node) *capacity.Node {
 	out.InstanceType, out.Zone = out.Labels[corev1.LabelInstanceTypeStable], out.Labels[corev1.LabelTopologyZone]
 	out.CapacityType = out.Labels[karpv1.CapacityTypeLabelKey]
 	out.Price = j.price(c, out)
+	out.Allocatable.Volumes = j.volumeLimits(out, j.catalogs[c.Spec.NodeClassRef.Name])
 	j.charges = append(j.charges, charge{pool: out.Pool, capacity: out.Capacity})
 	j.fill(out, &reservation{pods: j.reserved[c.Name], daemons: daemons})
 	return out
@@ -265,6 +266,7 @@ type reservation struct {
 // come.
 func (j *joiner) fill(out *capacity.Node, r *reservation) {
 	out.Pods = map[*capacity.Class]int{}
+	out.Used.Volumes = j.b.inUse(j.bound[out.Name]).Volumes
 	add := func(p *corev1.Pod) *capacity.Class {
 		class := j.b.memo.class(p, j.b.sign)
 		out.Pods[class]++
@@ -280,7 +282,7 @@ func (j *joiner) fill(out *capacity.Node, r *reservation) {
 	var daemons capacity.Resources
 	for _, p := range j.bound[out.Name] {
 		class := add(p)
-		if o := metav1.GetControllerOf(p); o != nil && o.Kind == "DaemonSet" {
+		if ofDaemonSet(p) {
 			daemons = daemons.Add(class.Requests)
 		}
 	}
@@ -293,6 +295,21 @@ func (j *joiner) fill(out *capacity.Node, r *reservation) {
 		}
 	}
 	out.Used = out.Used.Add(r.daemons.Sub(daemons).Max(capacity.Resources{}))
+}
+
+// volumeLimits are the node's attach limits: its own, and until its drivers have reported them those of its type.
+func (j *joiner) volumeLimits(out *capacity.Node, cat *capacity.Catalog) []capacity.Quantity {
+	if out.Name != "" {
+		if l := j.b.limits(out.Name).Volumes; len(l) > 0 {
+			return l
+		}
+	}
+	if cat != nil {
+		if t := cat.Type(out.Labels[corev1.LabelInstanceTypeStable]); t != nil {
+			return t.Allocatable.Volumes
+		}
+	}
+	return out.Allocatable.Volumes
 }
 
 // daemons is what all daemonset pods of the node will ask for: the most it may be, while its type is not decided.

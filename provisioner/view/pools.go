@@ -43,9 +43,6 @@ func (b *Builder) pools(ctx context.Context) ([]*capacity.Pool, map[string]*capa
 	var out []*capacity.Pool
 	for i := range list.Items {
 		np := &list.Items[i]
-		if np.Spec.Replicas != nil {
-			continue // a static pool keeps its own number of nodes; pods do not make it grow
-		}
 		out = append(out, b.pool(np, byName[np.Spec.Template.Spec.NodeClassRef.Name], daemons))
 	}
 	slices.SortFunc(out, func(a, b *capacity.Pool) int {
@@ -58,6 +55,8 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	ref := np.Spec.Template.Spec.NodeClassRef
 	p := &capacity.Pool{
 		Name:          np.Name,
+		Annotations:   np.Annotations,
+		Static:        np.Spec.Replicas != nil,
 		ClassRef:      capacity.ClassRef{Group: ref.Group, Kind: ref.Kind, Name: ref.Name},
 		Taints:        np.Spec.Template.Spec.Taints,
 		StartupTaints: np.Spec.Template.Spec.StartupTaints,
@@ -88,8 +87,24 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	if p.Catalog != nil {
 		p.Requirements = p.Requirements.And(p.Catalog.Choices)
 		p.Available = b.src.Available(p.Catalog)
+		p.Reservations = b.reservations(p.Catalog)
 	}
 	return p
+}
+
+// reservations asks for the room of the catalogue's reservations, nil if it has none or they are not counted.
+func (b *Builder) reservations(c *capacity.Catalog) map[string]int {
+	if b.src.Reserved == nil {
+		return nil
+	}
+	var out map[string]int
+	for _, id := range c.Values(capacity.ReservationIDLabel, capacity.FullSet(len(c.Offerings))) {
+		if out == nil {
+			out = map[string]int{}
+		}
+		out[id] = b.src.Reserved(id)
+	}
+	return out
 }
 
 // Requirements are what every node of the pool satisfies: the template's requirements and labels, the pool's own label
@@ -119,6 +134,8 @@ func Requirements(np *karpv1.NodePool) (capacity.Requirements, error) {
 func Blocked(np *karpv1.NodePool, class *v1.EC2NodeClass) string {
 	ref := np.Spec.Template.Spec.NodeClassRef
 	switch {
+	case np.Spec.Replicas != nil:
+		return fmt.Sprintf("NodePool %q keeps a fixed number of nodes (spec.replicas)", np.Name)
 	case !np.DeletionTimestamp.IsZero():
 		return fmt.Sprintf("NodePool %q is being deleted", np.Name)
 	case ref.Kind != "EC2NodeClass":

@@ -90,6 +90,7 @@ func TestPools(t *testing.T) {
 		{Name: "b", Weight: 5, Nodes: 3, Limits: "cpu=8", MinValues: 2, Offerings: 7, Requirements: "karpenter.k8s.aws/ec2nodeclass In [default], karpenter.k8s.aws/instance-family Exists minValues 2, karpenter.sh/nodepool In [b], kubernetes.io/arch In [amd64], team In [x]"},
 		{Name: "invalid", Nodes: -1, Blocked: `NodePool "invalid": spec.template.spec.requirements: requirement on "k": unknown operator "Near" (use In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte or Lte)`},
 		{Name: "p", Nodes: -1, Offerings: 7, Requirements: "karpenter.k8s.aws/ec2nodeclass In [default], karpenter.sh/nodepool In [p]"},
+		{Name: "static", Nodes: -1, Blocked: `NodePool "static" keeps a fixed number of nodes (spec.replicas)`, Requirements: "karpenter.k8s.aws/ec2nodeclass In [default], karpenter.sh/nodepool In [static]"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pools (-want +got):\n%s", diff)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	nodelisters "k8s.io/client-go/listers/node/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -32,12 +33,18 @@ type Source struct {
 	PersistentVolumeClaims corelisters.PersistentVolumeClaimLister
 	DaemonSets             appslisters.DaemonSetLister
 	StorageClasses         storagelisters.StorageClassLister
+	// CSINodes say how many volumes a node can attach, RuntimeClasses what they add to a pod. Either may be nil: then nothing is
+	// known of limits, and daemonset pods are counted without what their class adds.
+	CSINodes       storagelisters.CSINodeLister
+	RuntimeClasses nodelisters.RuntimeClassLister
 	// Karpenter reads NodePools, NodeClaims and EC2NodeClasses from a cache.
 	Karpenter client.Reader
 	// Catalog is what a class can buy, nil while that is not known.
 	Catalog func(*v1.EC2NodeClass) *capacity.Catalog
 	// Available are the offerings of a catalogue EC2 is not known to be out of.
 	Available func(*capacity.Catalog) capacity.Set
+	// Reserved is how many more instances a capacity reservation takes; nil if reservations are not counted.
+	Reserved func(reservation string) int
 }
 
 // Builder makes views. It is safe for concurrent use.
@@ -57,7 +64,8 @@ type Pending struct {
 	Reserved map[string][]*corev1.Pod
 }
 
-// Pod converts one pod.
+// Pod converts one pod. A pod that has its node is converted as what it is there: for a pod that is to move, pass a copy
+// without spec.nodeName, which needs its volumes to be reached and attached again.
 func (b *Builder) Pod(pod *corev1.Pod) *capacity.Pod {
 	out := &capacity.Pod{
 		NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
@@ -67,6 +75,7 @@ func (b *Builder) Pod(pod *corev1.Pod) *capacity.Pod {
 	if pod.Spec.Priority != nil {
 		out.Priority = *pod.Spec.Priority
 	}
+	out.NeverPreempts = pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == corev1.PreemptNever
 	return out
 }
 

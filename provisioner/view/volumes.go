@@ -5,10 +5,13 @@ package view
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -18,35 +21,186 @@ func hasClaims(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
-// reach returns the alternatives a node has to satisfy one of so that all volumes of the pod can be attached to it: the
-// node affinity and zone labels of bound persistent volumes, and the allowed topologies of the storage class for claims
-// still to be provisioned. Nil means that the volumes do not constrain the node, empty that no node reaches all of them.
-func (b *Builder) reach(pod *corev1.Pod) [][]corev1.NodeSelectorRequirement {
+// signVolumes adds what the volumes of a pod without a node ask of the node: the alternatives to reach them, of which the
+// node has to satisfy one (the node affinity and zone labels of bound volumes, the allowed topologies of the storage class
+// for those still to be provisioned), and how many are to be attached. Volumes that no node helps make the pod unsupported.
+func (b *Builder) signVolumes(s *signature, pod *corev1.Pod) {
 	var all ways
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			all = all.and(b.reachClaim(pod.Namespace, v.PersistentVolumeClaim.ClaimName))
-		case v.Ephemeral != nil:
-			all = all.and(b.reachClaim(pod.Namespace, pod.Name+"-"+v.Name))
+	drivers := map[string]map[string]bool{}
+	for i := range pod.Spec.Volumes {
+		c, ok := b.claim(pod, &pod.Spec.Volumes[i])
+		if !ok {
+			continue
+		}
+		if why := b.unusable(c); why != "" && s.Unsupported == "" {
+			s.Unsupported = why
+		}
+		all = all.and(b.reachClaim(c))
+		if driver, handle := b.attached(c); driver != "" {
+			if drivers[driver] == nil {
+				drivers[driver] = map[string]bool{}
+			}
+			drivers[driver][handle] = true
 		}
 	}
-	return all.selectors()
+	s.Volumes = all.selectors()
+	for _, d := range slices.Sorted(maps.Keys(drivers)) {
+		s.Attach = append(s.Attach, capacity.Quantity{Name: corev1.ResourceName(d), Value: int64(len(drivers[d]))})
+	}
 }
 
-func (b *Builder) reachClaim(namespace, name string) ways {
-	pvc, err := b.src.PersistentVolumeClaims.PersistentVolumeClaims(namespace).Get(name)
+// volumeClaim is a claim a pod uses; pvc is nil if it is not there.
+type volumeClaim struct {
+	namespace, name string
+	pvc             *corev1.PersistentVolumeClaim
+}
+
+// claim is the claim behind a volume of the pod; ok is false if it has none. The claim of a generic ephemeral volume that its
+// controller has not made yet is read off the template.
+func (b *Builder) claim(pod *corev1.Pod, v *corev1.Volume) (c volumeClaim, ok bool) {
+	c.namespace = pod.Namespace
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		c.name = v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		c.name = pod.Name + "-" + v.Name
+	default:
+		return c, false
+	}
+	if pvc, err := b.src.PersistentVolumeClaims.PersistentVolumeClaims(c.namespace).Get(c.name); err == nil {
+		c.pvc = pvc
+	} else if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+		t := v.Ephemeral.VolumeClaimTemplate
+		c.pvc = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, Annotations: t.Annotations}, Spec: t.Spec}
+	}
+	return c, true
+}
+
+// class is the claim's storage class, nil if it has none or it is not there.
+func (b *Builder) class(c volumeClaim) (name string, sc *storagev1.StorageClass) {
+	if c.pvc == nil {
+		return "", nil
+	}
+	name, ok := c.pvc.Annotations[corev1.BetaStorageClassAnnotation]
+	if !ok && c.pvc.Spec.StorageClassName != nil {
+		name = *c.pvc.Spec.StorageClassName
+	}
+	if name == "" {
+		return "", nil
+	}
+	sc, err := b.src.StorageClasses.Get(name)
 	if err != nil {
-		return nil // not there yet: the scheduler says so itself
+		return name, nil
 	}
-	if pvc.Spec.VolumeName != "" {
-		return b.reachVolume(pvc.Spec.VolumeName)
+	return name, sc
+}
+
+// unusable says why no node, of whatever kind, would let the claim be used; empty if one may.
+func (b *Builder) unusable(c volumeClaim) string {
+	what := fmt.Sprintf("PersistentVolumeClaim %q (spec.volumes)", c.namespace+"/"+c.name)
+	switch {
+	case c.pvc == nil:
+		return what + " does not exist"
+	case !c.pvc.DeletionTimestamp.IsZero():
+		return what + " is being deleted"
+	case c.pvc.Status.Phase == corev1.ClaimLost:
+		return what + " has lost its volume"
+	case c.pvc.Spec.VolumeName != "":
+		return ""
 	}
-	if pvc.Spec.StorageClassName == nil {
+	name, sc := b.class(c)
+	switch {
+	case sc == nil && name != "":
+		return fmt.Sprintf("%s is not bound and its StorageClass %q does not exist", what, name)
+	case sc == nil || sc.VolumeBindingMode == nil || *sc.VolumeBindingMode == storagev1.VolumeBindingImmediate:
+		return what + " is not bound, and is to be before its pod is scheduled"
+	}
+	return ""
+}
+
+// attached is the CSI driver that attaches the claim's volume, empty if none does, and what tells the volume apart among
+// those of the driver. In-tree EBS volumes are the driver's (plugin NodeVolumeLimits counts them so).
+func (b *Builder) attached(c volumeClaim) (driver, handle string) {
+	if c.pvc == nil {
+		return "", ""
+	}
+	if c.pvc.Spec.VolumeName != "" {
+		if pv, err := b.src.PersistentVolumes.Get(c.pvc.Spec.VolumeName); err == nil {
+			switch {
+			case pv.Spec.CSI != nil:
+				return pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
+			case pv.Spec.AWSElasticBlockStore != nil:
+				return ebsDriver, pv.Spec.AWSElasticBlockStore.VolumeID
+			default:
+				return "", ""
+			}
+		}
+	}
+	_, sc := b.class(c)
+	switch {
+	case sc == nil:
+		return "", ""
+	case sc.Provisioner == "kubernetes.io/aws-ebs":
+		return ebsDriver, c.namespace + "/" + c.name
+	default:
+		return sc.Provisioner, c.namespace + "/" + c.name
+	}
+}
+
+const ebsDriver = "ebs.csi.aws.com"
+
+// inUse counts the volumes attached for the pods, each once, by CSI driver.
+func (b *Builder) inUse(pods []*corev1.Pod) capacity.Resources {
+	seen := map[string]map[string]bool{}
+	for _, p := range pods {
+		for i := range p.Spec.Volumes {
+			c, ok := b.claim(p, &p.Spec.Volumes[i])
+			if !ok {
+				continue
+			}
+			driver, handle := b.attached(c)
+			if driver == "" {
+				continue
+			}
+			if seen[driver] == nil {
+				seen[driver] = map[string]bool{}
+			}
+			seen[driver][handle] = true
+		}
+	}
+	var out capacity.Resources
+	for driver, handles := range seen {
+		out = out.WithVolumes(driver, int64(len(handles)))
+	}
+	return out
+}
+
+// limits are the volumes a node can attach, by CSI driver; none if its CSINode is not there yet.
+func (b *Builder) limits(node string) (out capacity.Resources) {
+	if b.src.CSINodes == nil {
+		return out
+	}
+	n, err := b.src.CSINodes.Get(node)
+	if err != nil {
+		return out
+	}
+	for _, d := range n.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			out = out.WithVolumes(d.Name, int64(*d.Allocatable.Count))
+		}
+	}
+	return out
+}
+
+func (b *Builder) reachClaim(c volumeClaim) ways {
+	if c.pvc == nil {
 		return nil
 	}
-	sc, err := b.src.StorageClasses.Get(*pvc.Spec.StorageClassName)
-	if err != nil || len(sc.AllowedTopologies) == 0 {
+	if c.pvc.Spec.VolumeName != "" {
+		return b.reachVolume(c.pvc.Spec.VolumeName)
+	}
+	_, sc := b.class(c)
+	if sc == nil || len(sc.AllowedTopologies) == 0 {
 		return nil
 	}
 	out := ways{}

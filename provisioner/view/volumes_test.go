@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
 	"github.com/slipway-sh/slipway/test/fidelity/source"
@@ -146,5 +147,73 @@ func TestManyVolumesStayFew(t *testing.T) {
 	got := shapeOf(view.New(source.New(objects...).Source()).Pod(pod.Obj()).Class).Terms
 	if diff := cmp.Diff([]string{zoneLabel + " In [a]", zoneLabel + " In [b]", zoneLabel + " In [c]"}, got); diff != "" {
 		t.Errorf("terms (-want +got):\n%s", diff)
+	}
+}
+
+// csi is a volume of a CSI driver, reachable from everywhere.
+func csi(name, driver string) *corev1.PersistentVolume {
+	pv := volume(name)
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "handle-" + name}
+	return pv
+}
+
+// TestAttachLimits checks what is counted against the volumes a node can attach: each volume once however many pods share
+// it, by driver, in-tree EBS volumes with the EBS driver's.
+func TestAttachLimits(t *testing.T) {
+	const ebs = "ebs.csi.aws.com"
+	inTree := volume("old")
+	inTree.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}
+	provisioner := storageClass("gp3")
+	provisioner.Provisioner = ebs
+	limited := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+		{Name: ebs, NodeID: "i-1", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(25))}}, {Name: "efs.csi.aws.com", NodeID: "i-1"},
+	}}}
+	objects := []runtime.Object{
+		csi("pv-1", ebs), csi("pv-2", ebs), csi("shared", ebs), csi("files", "efs.csi.aws.com"), inTree, provisioner, limited,
+		claim("one", "pv-1", ""), claim("two", "pv-2", ""), claim("shared", "shared", ""), claim("files", "files", ""), claim("old", "old", ""), claim("new", "", "gp3"),
+		builder.Node("n1").CPU("4").Obj(), builder.Node("n2").CPU("4").Obj(),
+		builder.Pod("a").UID("a").Volume("one").Volume("shared").On("n1").Obj(),
+		builder.Pod("b").UID("b").Volume("shared").Volume("files").Volume("old").On("n1").Obj(),
+	}
+	src := source.New(objects...).Source()
+	v, err := view.New(src).Build(t.Context(), view.Pending{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, n := range v.Nodes {
+		got[n.Name] = fmt.Sprintf("%s, used %s", n.Allocatable, n.Used)
+	}
+	want := map[string]string{
+		"n1": "cpu=4 pods=110 volumes/ebs.csi.aws.com=25, used pods=2 volumes/ebs.csi.aws.com=3 volumes/efs.csi.aws.com=1",
+		"n2": "cpu=4 pods=110, used ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	asks := view.New(src).Pod(builder.Pod("p").UID("p").Volume("new").Volume("two").Volume("files").Obj()).Class.Requests
+	if want := "pods=1 volumes/ebs.csi.aws.com=2 volumes/efs.csi.aws.com=1"; asks.String() != want {
+		t.Errorf("requests = %q, want %q", asks, want)
+	}
+}
+
+// TestEphemeralVolumeBeforeItsClaim checks that a generic ephemeral volume counts before its controller has made the claim.
+func TestEphemeralVolumeBeforeItsClaim(t *testing.T) {
+	waits := storagev1.VolumeBindingWaitForFirstConsumer
+	sc := storageClass("gp3", "b")
+	sc.Provisioner, sc.VolumeBindingMode = "ebs.csi.aws.com", &waits
+	pod := builder.Pod("p").Obj()
+	pod.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("gp3")}},
+	}}}}
+	c := view.New(source.New(sc).Source()).Pod(pod).Class
+	if got, want := shapeOf(c).Terms, []string{zoneLabel + " In [b]"}; !cmp.Equal(got, want) || c.Unsupported != "" {
+		t.Errorf("terms = %v, unsupported %q, want %v", got, c.Unsupported, want)
+	}
+	if got, want := c.Requests.String(), "pods=1 volumes/ebs.csi.aws.com=1"; got != want {
+		t.Errorf("requests = %q, want %q", got, want)
+	}
+	if got := shapeOf(&capacity.Class{Terms: c.NodeTerms}).Terms; !cmp.Equal(got, []string{""}) {
+		t.Errorf("terms without volumes = %v, want none", got)
 	}
 }

@@ -40,10 +40,10 @@ func (b *ClassBuilder) Obj() *capacity.Class {
 	if len(c.Terms) == 0 {
 		c.Terms = []capacity.Requirements{{}}
 	}
-	c.NodeNames = c.NodeNames.Clone()
+	c.NodeTerms = c.Terms
 	c.Tolerations = slices.Clone(c.Tolerations)
 	c.HostPorts = slices.Clone(c.HostPorts)
-	c.Spread = slices.Clone(c.Spread)
+	c.Spread, c.SoftSpread = slices.Clone(c.Spread), slices.Clone(c.SoftSpread)
 	c.Affinity = slices.Clone(c.Affinity)
 	c.AntiAffinity = slices.Clone(c.AntiAffinity)
 	return &c
@@ -82,12 +82,6 @@ func (b *ClassBuilder) Request(name corev1.ResourceName, quantity string) *Class
 // Term adds one alternative of node requirements.
 func (b *ClassBuilder) Term(reqs ...capacity.Requirement) *ClassBuilder {
 	b.class.Terms = append(b.class.Terms, capacity.NewRequirements(reqs...))
-	return b
-}
-
-// NodeNames restricts the class to nodes by name.
-func (b *ClassBuilder) NodeNames(names ...string) *ClassBuilder {
-	b.class.NodeNames = sets.New(names...)
 	return b
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/slipway-sh/slipway/test/builder"
@@ -111,13 +110,6 @@ func differences() []difference {
 			},
 		},
 		{
-			name:     "a node excluded by name",
-			why:      "matchFields that exclude single nodes are not kept: a new node has another name, and an existing one is left to the scheduler",
-			planner:  true,
-			explains: never,
-			example:  world{nodes: []*corev1.Node{node("n").Obj()}, pod: excluding("n", builder.Pod("p").Obj())},
-		},
-		{
 			name:     "selectors on the name of a StatefulSet's pod",
 			why:      "labels that number pods are no part of a class, so that a StatefulSet is one class",
 			planner:  true,
@@ -184,11 +176,4 @@ func leftOut(p *corev1.Pod, n *corev1.Node) bool {
 		_, labelled := n.Labels[c.TopologyKey]
 		return !labelled || (honor(c.NodeAffinityPolicy, true) && (!matches || err != nil)) || (honor(c.NodeTaintsPolicy, false) && len(n.Spec.Taints) > 0)
 	})
-}
-
-func excluding(node string, p *corev1.Pod) *corev1.Pod {
-	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{builder.NotIn(metav1.ObjectNameField, node)}}},
-	}}}
-	return p
 }

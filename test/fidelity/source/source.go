@@ -10,11 +10,13 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	nodelisters "k8s.io/client-go/listers/node/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,7 +41,7 @@ func New(objects ...runtime.Object) *Cluster {
 	c := &Cluster{stores: map[reflect.Type]cache.Indexer{}, Catalogs: map[string]*capacity.Catalog{}}
 	for _, o := range []runtime.Object{
 		&corev1.Pod{}, &corev1.Node{}, &corev1.Namespace{}, &corev1.LimitRange{}, &corev1.PersistentVolume{},
-		&corev1.PersistentVolumeClaim{}, &appsv1.DaemonSet{}, &storagev1.StorageClass{},
+		&corev1.PersistentVolumeClaim{}, &appsv1.DaemonSet{}, &storagev1.StorageClass{}, &storagev1.CSINode{}, &nodev1.RuntimeClass{},
 	} {
 		c.stores[reflect.TypeOf(o)] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
@@ -119,6 +121,8 @@ func (c *Cluster) Source() view.Source {
 		PersistentVolumeClaims: corelisters.NewPersistentVolumeClaimLister(c.store(&corev1.PersistentVolumeClaim{})),
 		DaemonSets:             appslisters.NewDaemonSetLister(c.store(&appsv1.DaemonSet{})),
 		StorageClasses:         storagelisters.NewStorageClassLister(c.store(&storagev1.StorageClass{})),
+		CSINodes:               storagelisters.NewCSINodeLister(c.store(&storagev1.CSINode{})),
+		RuntimeClasses:         nodelisters.NewRuntimeClassLister(c.store(&nodev1.RuntimeClass{})),
 		Karpenter:              c.Client,
 		Catalog:                func(class *v1.EC2NodeClass) *capacity.Catalog { return c.Catalogs[class.Name] },
 		Available:              func(k *capacity.Catalog) capacity.Set { return capacity.FullSet(len(k.Offerings)) },
