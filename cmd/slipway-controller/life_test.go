@@ -242,7 +242,7 @@ func (w *world) alive() []ec2emu.Instance {
 func (w *world) fleetCalls() int {
 	n := 0
 	for _, r := range w.Emulator.Requests() {
-		if r.Action == "CreateFleet" {
+		if r.Action == "CreateFleet" && r.Form.Get("DryRun") != "true" {
 			n++
 		}
 	}
@@ -293,7 +293,7 @@ func TestLifeOfClaims(t *testing.T) {
 
 	// The launcher dies after EC2 has acted; the next one finds the instance.
 	w.Emulator.SetHook(func(r ec2emu.Request) ec2emu.HookAction {
-		if r.Action == "CreateFleet" {
+		if r.Action == "CreateFleet" && r.Form.Get("DryRun") != "true" {
 			return ec2emu.Cut
 		}
 		return ec2emu.Answer

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -35,6 +36,8 @@ func run(ctx context.Context, args []string) int {
 	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: opts.level()}))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	// Karpenter's feature gate ReservedCapacity, which is on by default: classes are ready when their reservations are known.
+	v1.CapacityReservationsEnabled = true
 	m, err := newManager(ctx, opts, claim.Options{})
 	if err == nil {
 		log.Info("starting", "cluster", opts.ClusterName, "lease", opts.LeaderElectionName)

@@ -61,7 +61,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err := addClaims(ctx, m, cloud, limits); err != nil {
 		return nil, err
 	}
-	return m, addNodeClasses(m, cloud, caBundle(o, config))
+	return m, addNodeClasses(m, cloud, caBundle(o, config), o.DisableDryRun)
 }
 
 func kubeConfig(o options) (*rest.Config, error) {
@@ -169,10 +169,13 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts c
 }
 
 // addNodeClasses adds what looks after EC2NodeClasses and NodePools.
-func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string) error {
+func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDryRun bool) error {
 	classes := &nodeclass.ClassReconciler{
-		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud,
+		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud, Reserved: cloud,
 		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, CABundle: ca,
+	}
+	if !disableDryRun {
+		classes.Launches = cloud
 	}
 	if err := classes.SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the EC2NodeClass reconciler: %w", err)

@@ -22,6 +22,7 @@ type options struct {
 	IsolatedVPC             bool
 	VMMemoryOverheadPercent float64
 	ReservedENIs            int
+	DisableDryRun           bool
 	BindAddress             string
 	MetricsPort             int
 	HealthProbePort         int
@@ -45,6 +46,7 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.BoolVar(&o.IsolatedVPC, "isolated-vpc", false, "no calls to AWS services without a VPC endpoint (IAM, Pricing)")
 	fs.Float64Var(&o.VMMemoryOverheadPercent, "vm-memory-overhead-percent", 0.075, "share of an instance's memory that its node does not see, 0 to 1")
 	fs.IntVar(&o.ReservedENIs, "reserved-enis", 0, "network interfaces of each instance that pods cannot use")
+	fs.BoolVar(&o.DisableDryRun, "disable-dry-run", false, "do not ask EC2 whether instances may be launched; set it where this process has a role of its own that may not")
 	fs.StringVar(&o.BindAddress, "bind-address", "", "address the metrics and health ports listen on; all if empty")
 	fs.IntVar(&o.MetricsPort, "metrics-port", 8080, "port of /metrics; 0 for none")
 	fs.IntVar(&o.HealthProbePort, "health-probe-port", 8081, "port of /healthz and /readyz; 0 for none")

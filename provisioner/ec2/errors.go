@@ -120,6 +120,9 @@ func wrap(err error, doing string, args ...any) error {
 	case errors.As(err, &api):
 		e.Code = api.ErrorCode()
 		e.Kind = kindOfAnswer(e.Code, api.ErrorMessage(), status)
+		if e.Code == "InvalidUserData.Malformed" && strings.Contains(api.ErrorMessage(), "User data is limited to") {
+			e.Code = CodeUserDataTooLong
+		}
 	case status >= http.StatusInternalServerError || unanswered(err):
 		e.Kind = capacity.Unavailable
 	}

@@ -33,6 +33,9 @@ func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeCla
 	if class.Spec.Role == "" {
 		return "", invalid("spec: one of role and instanceProfile must be set")
 	}
+	if c.opts.IsolatedVPC {
+		return "", invalid("spec.role: IAM cannot be reached from an isolated VPC to make an instance profile; set spec.instanceProfile instead")
+	}
 	role := roleName(class.Spec.Role)
 	profiles, err := c.profilesOf(ctx, class)
 	if err != nil {
@@ -48,6 +51,9 @@ func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeCla
 			return name, c.addRole(ctx, name, role)
 		}
 	}
+	if c.holds(ctx, class.Status.InstanceProfile, role) {
+		return class.Status.InstanceProfile, nil
+	}
 	_, err = c.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{
 		InstanceProfileName: aws.String(name),
 		Path:                aws.String(c.profilePath(class)),
@@ -57,6 +63,15 @@ func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeCla
 		return "", err
 	}
 	return name, c.addRole(ctx, name, role)
+}
+
+// holds reports whether a profile that older versions of Karpenter made, outside the class's path, holds the role.
+func (c *Client) holds(ctx context.Context, profile, role string) bool {
+	if profile == "" {
+		return false
+	}
+	out, err := c.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: aws.String(profile)})
+	return err == nil && out.InstanceProfile != nil && profileRole(*out.InstanceProfile) == role
 }
 
 // checkProfile reports that a profile does not exist. Where IAM cannot be asked, it is taken to exist.
@@ -92,7 +107,17 @@ func (c *Client) DeleteInstanceProfiles(ctx context.Context, class *v1.EC2NodeCl
 	if err != nil {
 		return err
 	}
+	// Versions of Karpenter before 1.5 made one of this name, outside the class's path.
+	legacy := class.LegacyInstanceProfileName(c.opts.ClusterName, c.opts.Region)
+	out, err := c.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: aws.String(legacy)})
+	if err == nil && out.InstanceProfile != nil {
+		profiles = append(profiles, *out.InstanceProfile)
+	}
 	var errs []error
+	err = wrap(err, "reading instance profile %q", legacy)
+	if k := capacity.KindOf(err); err != nil && k != capacity.NotFound && k != capacity.Unauthorized {
+		errs = append(errs, err)
+	}
 	for _, p := range profiles {
 		errs = append(errs, c.deleteProfile(ctx, p))
 	}

@@ -23,7 +23,9 @@ func TestTemplatePlacementAndReservation(t *testing.T) {
 		{"reserved", Template{Reservation: &ReservationRef{ID: "cr-1"}}, "default", "", "capacity-reservations-only", 0, "cr-1", ""},
 		{"block", Template{Reservation: &ReservationRef{ID: "cr-1", Block: true}}, "default", "", "capacity-reservations-only", 0, "cr-1", "capacity-block"},
 		{
-			"interruptible", Template{Reservation: &ReservationRef{ID: "cr-1", Interruptible: true}}, "default", "", "capacity-reservations-only", 0, "cr-1",
+			"interruptible",
+			Template{Reservation: &ReservationRef{ID: "cr-1", Interruptible: true}},
+			"default", "", "capacity-reservations-only", 0, "cr-1",
 			"interruptible-capacity-reservation",
 		},
 	}

@@ -22,6 +22,8 @@ const (
 	// TagLaunch is Slipway's own: the launch an instance came from, which is the claim's UID, or the launch group's id
 	// when equal claims shared one call. A restarted launcher finds the instances of an interrupted call by it.
 	TagLaunch = "slipway.sh/launch"
+	// TagTemplate tells Slipway's launch templates from Karpenter's, whose names begin alike.
+	TagTemplate = "slipway.sh/launch-template"
 )
 
 // Subnet is one subnet a node class resolved to.

@@ -38,6 +38,16 @@ type Bootstrap struct {
 	Custom string
 }
 
+// ClassBootstrap returns what the class says of the bootstrap: all but labels, taints and a number of pods.
+func ClassBootstrap(cluster Cluster, class *v1.EC2NodeClass) Bootstrap {
+	return Bootstrap{
+		Cluster: cluster,
+		Kubelet: class.Spec.Kubelet,
+		RAID0:   deref(class.Spec.InstanceStorePolicy) == v1.InstanceStorePolicyRAID0,
+		Custom:  deref(class.Spec.UserData),
+	}
+}
+
 // UserData returns the user data, in plain text, that makes an image of the
 // family join the cluster. Errors are of kind Invalid: the family is not
 // supported, something required is missing, or the user's part cannot be merged.

@@ -221,3 +221,31 @@ func failure(r ec2.FleetResult, err error) (capacity.Kind, string) {
 	}
 	return "", ""
 }
+
+// A class that may be launched leaves nothing behind; a refused call is named.
+func TestCheckLaunch(t *testing.T) {
+	emu, c := start(t)
+	class, _ := launchable(t, c)
+	if err := c.CheckLaunch(t.Context(), class); err != nil {
+		t.Fatalf("CheckLaunch = %v, want no error", err)
+	}
+	if stored, err := c.Templates(t.Context()); err != nil || len(stored) > 0 {
+		t.Errorf("templates afterwards = %v, err %v; want none", stored, err)
+	}
+	if found, err := c.ClusterInstances(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("instances afterwards = %v, err %v; want none", found, err)
+	}
+	for _, action := range []string{"CreateLaunchTemplate", "CreateFleet", "RunInstances"} {
+		emu.Inject(ec2emu.Fault{Action: action, Code: "UnauthorizedOperation", Message: "You are not authorized to perform this operation."})
+		err := c.CheckLaunch(t.Context(), class)
+		if capacity.KindOf(err) != capacity.Unauthorized || ec2.Action(err) != "ec2:"+action {
+			t.Errorf("%s refused: CheckLaunch = %v (%s), want kind Unauthorized about it", action, err, ec2.Action(err))
+		}
+		emu.ClearFaults()
+	}
+	long := strings.Repeat("x", 16384)
+	class.Spec.AMIFamily, class.Spec.UserData = new("Custom"), &long
+	if err := c.CheckLaunch(t.Context(), class); err != nil {
+		t.Errorf("user data of exactly the limit: CheckLaunch = %v, want no error", err)
+	}
+}

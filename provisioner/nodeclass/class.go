@@ -49,6 +49,17 @@ type Profiles interface {
 	DeleteInstanceProfiles(ctx context.Context, class *v1.EC2NodeClass) error
 }
 
+// Reserved finds the capacity reservations and placement groups classes select.
+type Reserved interface {
+	CapacityReservations(ctx context.Context, terms []v1.CapacityReservationSelectorTerm) ([]ec2.Reservation, error)
+	PlacementGroup(ctx context.Context, s *v1.PlacementGroupSelector) (ec2.PlacementGroup, error)
+}
+
+// Launches says whether EC2 would let instances of a class be launched.
+type Launches interface {
+	CheckLaunch(ctx context.Context, class *v1.EC2NodeClass) error
+}
+
 // Templates lists and deletes launch templates.
 type Templates interface {
 	Templates(ctx context.Context) ([]ec2.StoredTemplate, error)
@@ -80,13 +91,17 @@ type ClassReconciler struct {
 	Network   Network
 	Images    Images
 	Profiles  Profiles
+	Reserved  Reserved
 	Templates Templates
-	Events    Events
-	Clock     clock.Clock
+	// Launches is nil if this process does not launch or is not to ask (dry runs disabled).
+	Launches Launches
+	Events   Events
+	Clock    clock.Clock
 	// CABundle is the cluster's certificate authority as it goes into the hash drift is judged by: base64, nil if unknown.
 	CABundle *string
 
 	resolved memory
+	allowed  permits
 }
 
 // SetupWithManager registers the reconciler: classes, and the end of claims that keep a class from being deleted.
@@ -143,13 +158,17 @@ func (r *ClassReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return result, err
 }
 
-// live brings a class up to date: 1 finalizer and hash, 2 what it selects, 3 one status write.
+// live brings a class up to date: 1 finalizer and hash, 2 what it selects and whether it is valid, 3 one status write, after
+// one of annotations where the status has no field.
 func (r *ClassReconciler) live(ctx context.Context, class *v1.EC2NodeClass) (reconcile.Result, error) {
 	if err := r.stamp(ctx, class); err != nil {
 		return reconcile.Result{}, err
 	}
 	stored := class.DeepCopy()
 	failed := r.resolve(ctx, class)
+	if err := r.annotate(ctx, class, stored); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
 	if !equality.Semantic.DeepEqual(stored.Status, class.Status) {
 		// The lock: conditions are a list, and a patch replaces lists whole.
 		patch := client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
@@ -161,7 +180,23 @@ func (r *ClassReconciler) live(ctx context.Context, class *v1.EC2NodeClass) (rec
 	if failed != nil {
 		return reconcile.Result{}, failed
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(refreshEvery, jitter)}, nil
+	return reconcile.Result{RequeueAfter: nextLook(class, r.Clock.Now(), wait.Jitter(refreshEvery, jitter))}, nil
+}
+
+// annotate writes annotations that resolving has changed; stored is brought up to what the API server has then.
+func (r *ClassReconciler) annotate(ctx context.Context, class, stored *v1.EC2NodeClass) error {
+	if equality.Semantic.DeepEqual(stored.Annotations, class.Annotations) {
+		return nil
+	}
+	changed := stored.DeepCopy()
+	changed.Annotations = class.Annotations
+	if err := r.Kube.Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		r.resolved.forget(class.UID)
+		return err
+	}
+	stored.ResourceVersion, stored.Annotations = changed.ResourceVersion, changed.Annotations
+	class.ResourceVersion, class.Annotations = changed.ResourceVersion, changed.Annotations
+	return nil
 }
 
 // stamp puts finalizer and hash on the class, in one write.

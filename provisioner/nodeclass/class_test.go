@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	smithy "github.com/aws/smithy-go"
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,7 @@ func TestClassBecomesReady(t *testing.T) {
 	}
 	slices.Sort(names)
 	if diff := cmp.Diff([]string{
-		"AMIsReady=True", "InstanceProfileReady=True", "PlacementGroupReady=True", "Ready=True",
+		"AMIsReady=True", "CapacityReservationsReady=True", "InstanceProfileReady=True", "PlacementGroupReady=True", "Ready=True",
 		"SecurityGroupsReady=True", "SubnetsReady=True", "ValidationSucceeded=True",
 	}, names); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -104,6 +105,17 @@ func TestClassIsRefreshedOnSchedule(t *testing.T) {
 	if b.writes.status > 2 {
 		t.Errorf("%d status writes, want one a generation", b.writes.status)
 	}
+}
+
+// denied is IAM's refusal of an EC2 call, as package ec2 hands it on.
+func denied(operation string) error {
+	return &capacity.Error{Kind: capacity.Unauthorized, Code: "UnauthorizedOperation", Err: &smithy.OperationError{
+		ServiceID: "EC2", OperationName: operation, Err: &smithy.GenericAPIError{Code: "UnauthorizedOperation", Message: "request 1234: no"},
+	}}
+}
+
+func placed(c *v1.EC2NodeClass) {
+	c.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{Name: new("rack")}
 }
 
 func TestClassConditions(t *testing.T) {
@@ -175,7 +187,7 @@ func TestClassConditions(t *testing.T) {
 			"ValidationSucceeded", metav1.ConditionFalse, "TagValidationFailed", `["karpenter.sh/nodepool"]`, false,
 		},
 		{
-			"unsupported family", func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms[0].Alias = "windows2022@latest" }, nil,
+			"unsupported family", func(c *v1.EC2NodeClass) { c.Spec.AMIFamily = new("Ubuntu") }, nil,
 			"ValidationSucceeded", metav1.ConditionFalse, "NodeClassValidationFailed", "spec.amiFamily", false,
 		},
 		{
@@ -187,8 +199,46 @@ func TestClassConditions(t *testing.T) {
 			"ValidationSucceeded", metav1.ConditionFalse, "UserDataSizeLimitExceeded", "spec.userData", false,
 		},
 		{
-			"placement group", func(c *v1.EC2NodeClass) { c.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{} }, nil,
+			"no such placement group", placed, func(c *cloud) { c.placedErr = kind(capacity.NotFound, "InvalidPlacementGroup.Unknown") },
+			"PlacementGroupReady", metav1.ConditionFalse, "PlacementGroupNotFound", `spec.placementGroupSelector: placement group "rack" not found`, false,
+		},
+		{
+			"a placement group EC2 refuses", placed, func(c *cloud) { c.placedErr = kind(capacity.Invalid, "InvalidParameterValue") },
 			"PlacementGroupReady", metav1.ConditionFalse, "PlacementGroupResolutionFailed", "spec.placementGroupSelector", false,
+		},
+		{
+			"reservations cannot be listed", func(c *v1.EC2NodeClass) {
+				c.Spec.CapacityReservationSelectorTerms = []v1.CapacityReservationSelectorTerm{{ID: "cr-1"}}
+			}, func(c *cloud) { c.reservedErr = kind(capacity.Unavailable, "") },
+			"CapacityReservationsReady", metav1.ConditionUnknown, "ResolutionFailed", "(Unavailable)", true,
+		},
+		{
+			"something is missing", nil, func(c *cloud) { c.subnets = nil },
+			"ValidationSucceeded", metav1.ConditionFalse, "DependenciesNotReady", "Awaiting AMI", false,
+		},
+		{
+			"something is not known yet", nil, func(c *cloud) { c.imageErr = kind(capacity.Unavailable, "") },
+			"ValidationSucceeded", metav1.ConditionUnknown, "DependenciesNotReady", "Awaiting AMI", true,
+		},
+		{
+			"not allowed to make templates", nil, func(c *cloud) { c.launchErr = denied("CreateLaunchTemplate") },
+			"ValidationSucceeded", metav1.ConditionFalse, "CreateLaunchTemplateAuthCheckFailed", "Controller isn't authorized to call ec2:CreateLaunchTemplate", false,
+		},
+		{
+			"not allowed to make fleets", nil, func(c *cloud) { c.launchErr = denied("CreateFleet") },
+			"ValidationSucceeded", metav1.ConditionFalse, "CreateFleetAuthCheckFailed", "ec2:CreateFleet: User is not authorized", false,
+		},
+		{
+			"not allowed to run instances", nil, func(c *cloud) { c.launchErr = denied("RunInstances") },
+			"ValidationSucceeded", metav1.ConditionFalse, "RunInstancesAuthCheckFailed", "ec2:RunInstances: User is not authorized", false,
+		},
+		{
+			"EC2 finds the user data too long", nil, func(c *cloud) { c.launchErr = kind(capacity.Invalid, ec2.CodeUserDataTooLong) },
+			"ValidationSucceeded", metav1.ConditionFalse, "UserDataSizeLimitExceeded", "UserDataSizeLimitExceeded", false,
+		},
+		{
+			"EC2 cannot be asked", nil, func(c *cloud) { c.launchErr = kind(capacity.Throttled, "RequestLimitExceeded") },
+			"ValidationSucceeded", metav1.ConditionUnknown, "ResolutionFailed", "RequestLimitExceeded", true,
 		},
 	}
 	for _, tt := range tests {
@@ -229,6 +279,73 @@ func condition(list []status.Condition, kind string) status.Condition {
 		}
 	}
 	return status.Condition{}
+}
+
+// What the class selects of the account goes into status and annotations; the next look is when a reservation changes.
+func TestReservationsAndPlacement(t *testing.T) {
+	b := newClassBench(t, class(func(c *v1.EC2NodeClass) {
+		placed(c)
+		c.Spec.CapacityReservationSelectorTerms = []v1.CapacityReservationSelectorTerm{{ID: "cr-1"}}
+	}))
+	end := metav1.NewTime(b.clock.Now().Add(20 * time.Second))
+	reservation := v1.CapacityReservation{ID: "cr-1", InstanceType: "m5.large", AvailabilityZone: "a", EndTime: &end, State: v1.CapacityReservationStateActive}
+	b.cloud.reservations = []ec2.Reservation{{CapacityReservation: reservation, Free: 1}}
+	b.cloud.group = ec2.PlacementGroup{ID: "pg-1", Strategy: "partition", Partitions: 3}
+	got, result, err := b.run(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Status.CapacityReservations) != 1 || got.Status.CapacityReservations[0].ID != "cr-1" {
+		t.Errorf("reservations = %+v, want cr-1", got.Status.CapacityReservations)
+	}
+	if g := ec2.PlacementGroupOf(got); g == nil || *g != b.cloud.group {
+		t.Errorf("placement group = %+v, want %+v", g, b.cloud.group)
+	}
+	if result.RequeueAfter != 20*time.Second {
+		t.Errorf("looked at again after %s, want when the reservation ends, in 20s", result.RequeueAfter)
+	}
+	if c := condition(got.Status.Conditions, "Ready"); !c.IsTrue() {
+		t.Errorf("Ready = %s, %q; want True", c.Status, c.Message)
+	}
+	if want := (writes{metadata: 2, status: 1}); b.writes != want {
+		t.Errorf("writes = %+v, want %+v", b.writes, want)
+	}
+	// Both terms taken out again: nothing of them is left.
+	got.Spec.PlacementGroupSelector, got.Spec.CapacityReservationSelectorTerms, got.Generation = nil, nil, 2
+	if err := b.Kube.Update(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err = b.run(t); err != nil || len(got.Status.CapacityReservations) > 0 || got.Annotations[ec2.AnnotationPlacementGroup] != "" {
+		t.Errorf("err %v, reservations %v, annotations %v; want nothing left", err, got.Status.CapacityReservations, got.Annotations)
+	}
+}
+
+// Permission is asked for once and taken for a while; a refusal is asked about with every look, so that it ends by itself.
+func TestLaunchIsCheckedOnSchedule(t *testing.T) {
+	b := newClassBench(t, class(nil))
+	b.cloud.launchErr = denied("RunInstances")
+	step := func(name string, wait time.Duration, calls int64, want metav1.ConditionStatus) {
+		t.Helper()
+		b.clock.Step(wait)
+		got, _, err := b.run(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := b.cloud.launchCalls.Load(); n != calls {
+			t.Errorf("%s: asked %d times, want %d", name, n, calls)
+		}
+		if c := condition(got.Status.Conditions, "Ready"); c.Status != want {
+			t.Errorf("%s: Ready = %s (%s), want %s", name, c.Status, c.Message, want)
+		}
+	}
+	step("refused", 0, 1, metav1.ConditionFalse)
+	step("still refused", time.Minute, 2, metav1.ConditionFalse)
+	b.cloud.launchErr = nil
+	step("granted", time.Minute, 3, metav1.ConditionTrue)
+	step("a while later", checkEvery-time.Second, 3, metav1.ConditionTrue)
+	step("long after", time.Duration(float64(checkEvery)*checkJitter)+time.Second, 4, metav1.ConditionTrue)
+	b.Launches = nil
+	step("dry runs disabled", 2*checkEvery, 4, metav1.ConditionTrue)
 }
 
 // One lookup that fails neither stops the others nor takes away what an earlier one found.

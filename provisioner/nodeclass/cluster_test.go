@@ -84,7 +84,7 @@ func bed(t *testing.T) (client.Client, *ec2emu.Emulator) {
 	}
 	ca := base64.StdEncoding.EncodeToString(c.Config().CAData)
 	if err := (&nodeclass.ClassReconciler{
-		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud,
+		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud, Reserved: cloud, Launches: cloud,
 		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, CABundle: &ca,
 	}).SetupWithManager(m); err != nil {
 		t.Fatal(err)

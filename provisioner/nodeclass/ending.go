@@ -52,6 +52,7 @@ func (r *ClassReconciler) ending(ctx context.Context, class *v1.EC2NodeClass) (r
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	r.resolved.forget(class.UID)
+	r.allowed.forget(class.UID)
 	log.FromContext(ctx).Info("deleted node class")
 	return reconcile.Result{}, nil
 }

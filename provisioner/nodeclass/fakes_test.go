@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,12 +38,15 @@ type cloud struct {
 	profile   string
 	templates []ec2.StoredTemplate
 
-	subnetErr, groupErr, imageErr, clusterErr, profileErr, deleteErr error
+	reservations []ec2.Reservation
+	group        ec2.PlacementGroup
 
-	subnetCalls, groupCalls, imageCalls, profileCalls atomic.Int64
-	deletedProfiles                                   int
-	deletedTemplates                                  []string
-	events                                            []string
+	subnetErr, groupErr, imageErr, clusterErr, profileErr, deleteErr, reservedErr, placedErr, launchErr error
+
+	subnetCalls, groupCalls, imageCalls, profileCalls, launchCalls atomic.Int64
+	deletedProfiles                                                int
+	deletedTemplates                                               []string
+	events                                                         []string
 }
 
 func (c *cloud) Subnets(context.Context, []v1.SubnetSelectorTerm) ([]ec2.Subnet, error) {
@@ -67,6 +71,19 @@ func (c *cloud) EnsureInstanceProfile(context.Context, *v1.EC2NodeClass) (string
 	return c.profile, c.profileErr
 }
 
+func (c *cloud) CapacityReservations(context.Context, []v1.CapacityReservationSelectorTerm) ([]ec2.Reservation, error) {
+	return c.reservations, c.reservedErr
+}
+
+func (c *cloud) PlacementGroup(context.Context, *v1.PlacementGroupSelector) (ec2.PlacementGroup, error) {
+	return c.group, c.placedErr
+}
+
+func (c *cloud) CheckLaunch(context.Context, *v1.EC2NodeClass) error {
+	c.launchCalls.Add(1)
+	return c.launchErr
+}
+
 func (c *cloud) DeleteInstanceProfiles(context.Context, *v1.EC2NodeClass) error {
 	c.deletedProfiles++
 	return c.deleteErr
@@ -81,6 +98,12 @@ func (c *cloud) DeleteTemplate(_ context.Context, name string) error {
 
 func (c *cloud) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	c.events = append(c.events, reason+": "+fmt.Sprintf(note, args...))
+}
+
+// TestMain turns reserved capacity on, as the controller's command does.
+func TestMain(m *testing.M) {
+	v1.CapacityReservationsEnabled = true
+	os.Exit(m.Run())
 }
 
 func healthyCloud() *cloud {
@@ -164,7 +187,8 @@ type classBench struct {
 func newClassBench(t *testing.T, objects ...client.Object) *classBench {
 	b := &classBench{cloud: healthyCloud(), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
 	b.ClassReconciler = &ClassReconciler{
-		Kube: kube(t, &b.writes, objects...), Network: b.cloud, Images: b.cloud, Profiles: b.cloud, Templates: b.cloud, Events: b.cloud, Clock: b.clock,
+		Kube: kube(t, &b.writes, objects...), Network: b.cloud, Images: b.cloud, Profiles: b.cloud, Templates: b.cloud,
+		Reserved: b.cloud, Launches: b.cloud, Events: b.cloud, Clock: b.clock,
 	}
 	return b
 }

@@ -47,3 +47,37 @@ func (m *memory) forget(uid types.UID) {
 	defer m.mu.Unlock()
 	delete(m.parts, uid)
 }
+
+// permits remembers until when an answer is taken. The zero value is empty.
+type permits struct {
+	mu   sync.Mutex
+	held map[types.UID]permit
+}
+
+type permit struct {
+	asked string
+	until time.Time
+}
+
+// fresh reports whether the same has been asked about the class and the answer is still taken.
+func (p *permits) fresh(uid types.UID, asked string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, ok := p.held[uid]
+	return ok && h.asked == asked && now.Before(h.until)
+}
+
+func (p *permits) until(uid types.UID, asked string, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == nil {
+		p.held = map[types.UID]permit{}
+	}
+	p.held[uid] = permit{asked: asked, until: at}
+}
+
+func (p *permits) forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.held, uid)
+}

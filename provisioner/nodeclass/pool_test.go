@@ -63,7 +63,7 @@ func judged(set func(status.ConditionSet)) *v1.EC2NodeClass {
 func allTrue(s status.ConditionSet) {
 	for _, c := range []string{
 		v1.ConditionTypeAMIsReady, v1.ConditionTypeSubnetsReady, v1.ConditionTypeSecurityGroupsReady, v1.ConditionTypeInstanceProfileReady,
-		v1.ConditionTypeValidationSucceeded, v1.ConditionTypePlacementGroupReady,
+		v1.ConditionTypeValidationSucceeded, v1.ConditionTypePlacementGroupReady, v1.ConditionTypeCapacityReservationsReady,
 	} {
 		s.SetTrue(c)
 	}

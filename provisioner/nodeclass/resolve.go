@@ -33,6 +33,11 @@ const (
 	reasonUserData         = "UserDataSizeLimitExceeded"
 	reasonInvalid          = "NodeClassValidationFailed"
 	reasonResolutionFailed = "ResolutionFailed"
+	reasonNoPlacementGroup = "PlacementGroupNotFound"
+	reasonDependencies     = "DependenciesNotReady"
+	reasonNoTemplate       = "CreateLaunchTemplateAuthCheckFailed"
+	reasonNoFleet          = "CreateFleetAuthCheckFailed"
+	reasonNoRun            = "RunInstancesAuthCheckFailed"
 )
 
 // part is one thing a class resolves to.
@@ -43,13 +48,21 @@ type part struct {
 	find func(context.Context, *v1.EC2NodeClass) (found, error)
 }
 
-// found writes an answer into the status. A verdict that is not nil makes the condition False.
+// found writes an answer into the class's status (or, where the status has no place for it, its annotations). A verdict that
+// is not nil makes the condition False, or Unknown if it says so.
 type found struct {
-	write   func(*v1.EC2NodeClassStatus)
+	write   func(*v1.EC2NodeClass)
 	verdict *verdict
 }
 
-type verdict struct{ reason, message string }
+type verdict struct {
+	reason, message string
+	unknown         bool
+}
+
+func fails(reason, format string, args ...any) *verdict {
+	return &verdict{reason: reason, message: fmt.Sprintf(format, args...)}
+}
 
 func (r *ClassReconciler) parts() []part {
 	return []part{
@@ -57,13 +70,13 @@ func (r *ClassReconciler) parts() []part {
 		{v1.ConditionTypeSecurityGroupsReady, resolveEvery, r.findGroups},
 		{v1.ConditionTypeAMIsReady, resolveEvery, r.findImages},
 		{v1.ConditionTypeInstanceProfileReady, resolveEvery, r.findProfile},
-		{v1.ConditionTypeValidationSucceeded, 0, r.validate},
-		{v1.ConditionTypePlacementGroupReady, 0, findPlacementGroup},
+		{v1.ConditionTypePlacementGroupReady, resolveEvery, r.findPlacementGroup},
+		{v1.ConditionTypeCapacityReservationsReady, refreshEvery / 2, r.findReservations},
 	}
 }
 
-// resolve looks up everything that is due, side by side, and sets the class's status and conditions. The error is
-// about what has to be tried again soon.
+// resolve looks up everything that is due, side by side, then validates the class with what was found, and sets the
+// class's status, conditions and annotations. The error is about what has to be tried again soon.
 func (r *ClassReconciler) resolve(ctx context.Context, class *v1.EC2NodeClass) error {
 	parts := r.parts()
 	answers := make([]found, len(parts))
@@ -79,24 +92,37 @@ func (r *ClassReconciler) resolve(ctx context.Context, class *v1.EC2NodeClass) e
 	}
 	asking.Wait()
 	for i, p := range parts {
-		switch a := answers[i]; {
-		case errs[i] != nil:
-			r.failed(conditions, p.condition, class.Generation, errs[i])
-		case a.write == nil && a.verdict == nil:
+		if answers[i].write == nil && answers[i].verdict == nil && errs[i] == nil {
 			continue // not due
-		default:
-			if a.write != nil {
-				a.write(&class.Status)
-			}
-			if a.verdict != nil {
-				conditions.SetFalse(p.condition, a.verdict.reason, a.verdict.message)
-				continue
-			}
-			conditions.SetTrue(p.condition)
+		}
+		if r.settle(class, conditions, p.condition, answers[i], errs[i]) {
 			r.resolved.done(class.UID, p.condition, now)
 		}
 	}
-	return errors.Join(errs...)
+	answer, err := r.validate(ctx, class, conditions)
+	r.settle(class, conditions, v1.ConditionTypeValidationSucceeded, answer, err)
+	return errors.Join(errors.Join(errs...), err)
+}
+
+// settle turns an answer into status and condition; it reports whether the condition is True now because of it.
+func (r *ClassReconciler) settle(class *v1.EC2NodeClass, conditions status.ConditionSet, condition string, a found, err error) bool {
+	if err != nil {
+		r.failed(conditions, condition, class.Generation, err)
+		return false
+	}
+	if a.write != nil {
+		a.write(class)
+	}
+	switch {
+	case a.verdict == nil:
+		conditions.SetTrue(condition)
+		return true
+	case a.verdict.unknown:
+		conditions.SetUnknownWithReason(condition, a.verdict.reason, a.verdict.message)
+	default:
+		conditions.SetFalse(condition, a.verdict.reason, a.verdict.message)
+	}
+	return false
 }
 
 // failed says that a lookup went wrong. What was found earlier for the same spec stays in use, and its condition with it.
@@ -116,6 +142,9 @@ func describe(err error) string {
 	if e.Code == "" {
 		return fmt.Sprintf("asking AWS failed (%s)", e.Kind)
 	}
+	if action := ec2.Action(err); e.Kind == capacity.Unauthorized && action != "" {
+		return fmt.Sprintf("asking AWS failed with %s (%s): allow %s in the policy of Slipway's role", e.Code, e.Kind, action)
+	}
 	return fmt.Sprintf("asking AWS failed with %s (%s)", e.Code, e.Kind)
 }
 
@@ -130,9 +159,9 @@ func (r *ClassReconciler) findSubnets(ctx context.Context, class *v1.EC2NodeClas
 	for _, s := range subnets {
 		out = append(out, v1.Subnet{ID: s.ID, Zone: s.Zone, ZoneID: s.ZoneID})
 	}
-	f := found{write: func(s *v1.EC2NodeClassStatus) { s.Subnets = out }}
+	f := found{write: func(c *v1.EC2NodeClass) { c.Status.Subnets = out }}
 	if len(out) == 0 {
-		f.verdict = &verdict{reasonSubnetsNotFound, "spec.subnetSelectorTerms did not match any subnets"}
+		f.verdict = fails(reasonSubnetsNotFound, "spec.subnetSelectorTerms did not match any subnets; check ids and tags against those of the region's subnets")
 	}
 	return f, nil
 }
@@ -146,28 +175,28 @@ func (r *ClassReconciler) findGroups(ctx context.Context, class *v1.EC2NodeClass
 	for _, g := range groups {
 		out = append(out, v1.SecurityGroup{ID: g.ID, Name: g.Name})
 	}
-	f := found{write: func(s *v1.EC2NodeClassStatus) { s.SecurityGroups = out }}
+	f := found{write: func(c *v1.EC2NodeClass) { c.Status.SecurityGroups = out }}
 	if len(out) == 0 {
-		f.verdict = &verdict{reasonGroupsNotFound, "spec.securityGroupSelectorTerms did not match any security groups"}
+		f.verdict = fails(reasonGroupsNotFound, "spec.securityGroupSelectorTerms did not match any security groups; check ids, names and tags against those of the region's groups")
 	}
 	return f, nil
 }
 
 func (r *ClassReconciler) findImages(ctx context.Context, class *v1.EC2NodeClass) (found, error) {
-	none := func(s *v1.EC2NodeClassStatus) { s.AMIs = nil }
+	none := func(c *v1.EC2NodeClass) { c.Status.AMIs = nil }
 	images, err := r.Images.Images(ctx, class)
 	switch capacity.KindOf(err) {
 	case capacity.Invalid:
-		return found{write: none, verdict: &verdict{reasonAlias, err.Error()}}, nil
+		return found{write: none, verdict: fails(reasonAlias, "%v", err)}, nil
 	case capacity.NotFound:
-		return found{write: none, verdict: &verdict{reasonImageNotFound, "spec.amiSelectorTerms did not match any images for the cluster's Kubernetes version"}}, nil
+		return found{write: none, verdict: fails(reasonImageNotFound, "spec.amiSelectorTerms did not match any images for the cluster's Kubernetes version; check the alias's release")}, nil
 	default: // no verdict on the class: success, or a failure to be retried
 	}
 	if err != nil {
 		return found{}, err
 	}
 	if len(images) == 0 {
-		return found{write: none, verdict: &verdict{reasonImageNotFound, "spec.amiSelectorTerms did not match any images"}}, nil
+		return found{write: none, verdict: fails(reasonImageNotFound, "spec.amiSelectorTerms did not match any images; check ids, names, owners and tags (a name is looked for among own and Amazon's images unless owner is set)")}, nil
 	}
 	out := make([]v1.AMI, 0, len(images))
 	for _, i := range images {
@@ -181,7 +210,7 @@ func (r *ClassReconciler) findImages(ctx context.Context, class *v1.EC2NodeClass
 		})
 		out = append(out, v1.AMI{ID: i.ID, Name: i.Name, Deprecated: i.Deprecated, Requirements: reqs})
 	}
-	return found{write: func(s *v1.EC2NodeClassStatus) { s.AMIs = out }}, nil
+	return found{write: func(c *v1.EC2NodeClass) { c.Status.AMIs = out }}, nil
 }
 
 func (r *ClassReconciler) findProfile(ctx context.Context, class *v1.EC2NodeClass) (found, error) {
@@ -192,15 +221,15 @@ func (r *ClassReconciler) findProfile(ctx context.Context, class *v1.EC2NodeClas
 		if class.Spec.InstanceProfile != nil {
 			message = fmt.Sprintf("spec.instanceProfile: there is no instance profile %q", *class.Spec.InstanceProfile)
 		}
-		return found{verdict: &verdict{reasonProfileNotFound, message}}, nil
+		return found{verdict: fails(reasonProfileNotFound, "%s; create it or name another", message)}, nil
 	case capacity.Invalid:
-		return found{verdict: &verdict{reasonProfileNotFound, describeInvalid("spec.role", err)}}, nil
+		return found{verdict: fails(reasonProfileNotFound, "%s", describeInvalid("spec.role", err))}, nil
 	default: // no verdict on the class: success, or a failure to be retried
 	}
 	if err != nil {
 		return found{}, err
 	}
-	return found{write: func(s *v1.EC2NodeClassStatus) { s.InstanceProfile = name }}, nil
+	return found{write: func(c *v1.EC2NodeClass) { c.Status.InstanceProfile = name }}, nil
 }
 
 // describeInvalid is an error of our own as it stands, one of AWS by its code.
@@ -210,66 +239,4 @@ func describeInvalid(field string, err error) string {
 		return err.Error()
 	}
 	return field + ": " + describe(err)
-}
-
-func findPlacementGroup(_ context.Context, class *v1.EC2NodeClass) (found, error) {
-	if class.Spec.PlacementGroupSelector != nil {
-		return found{verdict: &verdict{reasonPlacementGroup, "spec.placementGroupSelector: placement groups are not supported"}}, nil
-	}
-	return found{write: func(*v1.EC2NodeClassStatus) {}}, nil
-}
-
-// validate checks what the API server's schema cannot: that a node can be described and told how to join.
-func (r *ClassReconciler) validate(ctx context.Context, class *v1.EC2NodeClass) (found, error) {
-	if v := checkTags(class.Spec.Tags); v != nil {
-		return found{verdict: v}, nil
-	}
-	if err := ec2.CheckClass(class); err != nil {
-		return found{verdict: &verdict{reasonInvalid, err.Error()}}, nil //nolint:nilerr // the error is the verdict
-	}
-	family, err := ec2.Family(class)
-	if err != nil {
-		return found{verdict: &verdict{reasonInvalid, err.Error()}}, nil //nolint:nilerr // the error is the verdict
-	}
-	cluster := ec2.Cluster{}
-	if family != v1.AMIFamilyCustom {
-		if cluster, err = r.Images.Cluster(ctx); err != nil {
-			return found{}, err
-		}
-		if cluster.ServiceCIDR == "" {
-			return found{verdict: &verdict{reasonCluster, "the cluster's service CIDR is unknown"}}, nil
-		}
-	}
-	userData := ""
-	if class.Spec.UserData != nil {
-		userData = *class.Spec.UserData
-	}
-	_, err = ec2.UserData(family, ec2.Bootstrap{Cluster: cluster, Kubelet: class.Spec.Kubelet, Custom: userData})
-	if err != nil {
-		reason := reasonInvalid
-		var e *capacity.Error
-		if errors.As(err, &e) && e.Code == ec2.CodeUserDataTooLong {
-			reason = reasonUserData
-		}
-		return found{verdict: &verdict{reason, err.Error()}}, nil
-	}
-	return found{write: func(*v1.EC2NodeClassStatus) {}}, nil
-}
-
-// checkTags refuses tags that Slipway sets itself: whoever could set them could take over instances.
-func checkTags(tags map[string]string) *verdict {
-	var bad []string
-	for k := range tags {
-		for _, p := range v1.RestrictedTagPatterns {
-			if p.MatchString(k) {
-				bad = append(bad, k)
-				break
-			}
-		}
-	}
-	if len(bad) == 0 {
-		return nil
-	}
-	slices.Sort(bad)
-	return &verdict{reasonTags, fmt.Sprintf("spec.tags: %q are set by Slipway and cannot be given", bad)}
 }
