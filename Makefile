@@ -104,6 +104,15 @@ demo: build k8s ## a cluster that buys nodes, on this machine and without a clou
 	@bin/slipway demo $(if $(KEEP),--keep) $(ARGS)
 endif
 
+# The stock controller is a build of its own module; kube-scheduler comes from the product's pin.
+.PHONY: compare-emulator
+compare-emulator: k8s ## run the stock Karpenter controller against the emulator (building it takes minutes, once)
+	@mkdir -p bin/compare
+	@echo "building the stock Karpenter controller" >&2
+	@$(GO) build -C test/compare -o ../../bin/compare/karpenter github.com/aws/karpenter-provider-aws/cmd/controller
+	@$(GO) build -ldflags "$(LDFLAGS)" -o bin/compare/kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
+	@$(GO) run ./test/ec2emu/stock $(ARGS)
+
 .PHONY: clean
 clean: ## delete what was built here; Go's caches stay
 	rm -rf bin dist

@@ -164,6 +164,10 @@ func (e *Emulator) shutDown(i *instance, reason string) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.setState(i, ec2types.InstanceStateNameTerminated)
+		if i.reserved != nil {
+			i.reserved.used--
+			i.reserved = nil
+		}
 		i.subnet.returnAddress(i.address)
 		for _, id := range i.volumes {
 			delete(e.world.tags, id)

@@ -5,13 +5,15 @@
 // STS and Pricing on their real wire protocols, so that stock SDK clients work
 // against it by endpoint alone.
 //
-// About 1,370 real instance types with their zones and prices are for sale.
-// Launched instances boot after a delay drawn from a table of measured boot
-// times, read their own user data, and join a Kubelet as the Node it asks for;
-// with bad user data they never do, and say why on their console. Stock-outs,
-// errors, throttling, lost answers and latency can be turned on at run time, and
-// everything that happened can be read. All draws follow from a seed: the same
-// requests in the same order get the same answers.
+// About 1,370 real instance types with their zones and prices are for sale, on
+// demand, as spot, and from capacity reservations and blocks. Launched instances
+// boot after a delay drawn from a table of measured boot times, read their own
+// user data, and join a Kubelet as the Node it asks for; with bad user data they
+// never do, and say why on their console. What EventBridge would say of them is
+// on an SQS queue. Stock-outs, reclaims, errors, throttling, partial fleets, lost
+// answers and latency can be turned on at run time, and every request and event
+// can be read. All draws follow from a seed: the same requests in the same order
+// get the same answers.
 //
 //	emu, err := ec2emu.Start(ctx, ec2emu.Options{Seed: 1, ClusterName: "demo", BootScale: 0.05})
 //	defer emu.Close()
@@ -32,6 +34,5 @@
 // refused with AWS's own errors; members without effect on the model (monitoring,
 // metadata options) are kept and answered. Time is Options.Clock's, but for the
 // few milliseconds that long answers are held back (see settleTime). One VPC,
-// IPv4 only, one queue, one version a launch template; no reservations or
-// placement groups yet. Import level 6 (test).
+// IPv4 only, one queue, one version a launch template. Import level 6 (test).
 package ec2emu

@@ -69,16 +69,14 @@ func checkFleet(in *ec2.CreateFleetInput) error {
 	}
 	od, sp := in.OnDemandOptions, in.SpotOptions
 	if od != nil && (aws.ToBool(od.SingleAvailabilityZone) || aws.ToBool(od.SingleInstanceType)) ||
-		sp != nil && (aws.ToBool(sp.SingleAvailabilityZone) || aws.ToBool(sp.SingleInstanceType)) || in.ReservedCapacityOptions != nil {
-		return invalid("UnsupportedOperation", "SingleAvailabilityZone, SingleInstanceType and ReservedCapacityOptions are not supported here")
+		sp != nil && (aws.ToBool(sp.SingleAvailabilityZone) || aws.ToBool(sp.SingleInstanceType)) {
+		return invalid("UnsupportedOperation", "SingleAvailabilityZone and SingleInstanceType are not supported here")
 	}
 	if n := aws.ToInt32(in.TargetCapacitySpecification.TotalTargetCapacity); n < 1 || n > 10_000 {
 		return invalid("InvalidParameterValue", "TotalTargetCapacity %d is out of range", n)
 	}
-	switch in.TargetCapacitySpecification.DefaultTargetCapacityType {
-	case "", ec2types.DefaultTargetCapacityTypeSpot, ec2types.DefaultTargetCapacityTypeOnDemand:
-	default:
-		return invalid("UnsupportedOperation", "Capacity type '%s' is not supported here", in.TargetCapacitySpecification.DefaultTargetCapacityType)
+	if t := in.TargetCapacitySpecification.DefaultTargetCapacityType; t != "" && !slices.Contains(t.Values(), t) {
+		return invalid("InvalidParameterValue", "Invalid value '%s' for DefaultTargetCapacityType", t)
 	}
 	for _, s := range in.TagSpecifications {
 		if err := checkTags(s.Tags); err != nil {
@@ -154,8 +152,13 @@ func checkOverride(o ec2types.FleetLaunchTemplateOverridesRequest) (ec2types.Fle
 }
 
 func defaultType(in *ec2.CreateFleetInput) string {
-	if in.TargetCapacitySpecification.DefaultTargetCapacityType == ec2types.DefaultTargetCapacityTypeSpot {
+	switch in.TargetCapacitySpecification.DefaultTargetCapacityType {
+	case ec2types.DefaultTargetCapacityTypeSpot:
 		return spot
+	case ec2types.DefaultTargetCapacityTypeCapacityBlock:
+		return capacityBlock
+	case ec2types.DefaultTargetCapacityTypeReservedCapacity:
+		return interruptible
 	}
 	return onDemand
 }
@@ -177,7 +180,7 @@ func (e *Emulator) launchFleet(c *call, in *ec2.CreateFleetInput, candidates []*
 	fleetID := "fleet-" + e.world.newUUID("fleet")
 	out := &ec2.CreateFleetOutput{FleetId: aws.String(fleetID), Errors: refused, Instances: []ec2types.CreateFleetInstance{}}
 	e.world.tags[fleetID] = specifiedTags(in.TagSpecifications, ec2types.ResourceTypeFleet)
-	for _, capacityType := range []string{onDemand, spot} {
+	for _, capacityType := range []string{onDemand, spot, capacityBlock, interruptible} {
 		if want[capacityType] == 0 {
 			continue
 		}

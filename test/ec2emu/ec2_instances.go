@@ -102,8 +102,8 @@ func instanceFilter(e *Emulator, i *instance, name string) ([]string, bool) {
 	case "instance-state-code":
 		return one(strconv.Itoa(int(*stateCode(i.state))))
 	case "instance-lifecycle":
-		if i.capacityType == spot {
-			return one(spot)
+		if i.capacityType != onDemand {
+			return one(i.capacityType)
 		}
 		return nil, true
 	case "spot-instance-request-id":
@@ -118,6 +118,18 @@ func instanceFilter(e *Emulator, i *instance, name string) ([]string, bool) {
 		return one(e.catalog.zoneIDOf(i.subnet.Zone))
 	case "client-token":
 		return one(i.token)
+	case "capacity-reservation-id":
+		if i.reserved != nil {
+			return one(i.reserved.ID)
+		}
+		return nil, true
+	case "placement-group-name":
+		if i.group != nil {
+			return one(i.group.Name)
+		}
+		return nil, true
+	case "tenancy":
+		return one(string(i.tenancy))
 	case "reservation-id":
 		return one(i.reservation)
 	case "owner-id":

@@ -59,8 +59,13 @@ func (e *Emulator) runSpec(in *ec2.RunInstancesInput) (*launchSpec, error) {
 		return nil, refusal
 	}
 	s.template, s.token, s.capacityType = t, aws.ToString(in.ClientToken), onDemand
-	if m := data.InstanceMarketOptions; m != nil && m.MarketType == ec2types.MarketTypeSpot {
+	switch s.market {
+	case ec2types.MarketTypeSpot:
 		s.capacityType = spot
+	case ec2types.MarketTypeCapacityBlock:
+		s.capacityType = capacityBlock
+	case ec2types.MarketTypeInterruptibleCapacityReservation:
+		s.capacityType = interruptible
 	}
 	for _, spec := range in.TagSpecifications {
 		if err := checkTags(spec.Tags); err != nil {
@@ -86,6 +91,7 @@ func (e *Emulator) runData(in *ec2.RunInstancesInput) (*ec2types.ResponseLaunchT
 	}
 	own, err := convert[ec2types.ResponseLaunchTemplateData](map[string]any{
 		"BlockDeviceMappings": in.BlockDeviceMappings, "NetworkInterfaces": in.NetworkInterfaces, "SecurityGroupIds": in.SecurityGroupIds,
+		"Placement": in.Placement, "CapacityReservationSpecification": in.CapacityReservationSpecification,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -98,6 +104,12 @@ func (e *Emulator) runData(in *ec2.RunInstancesInput) (*ec2types.ResponseLaunchT
 	}
 	if own.SecurityGroupIds != nil {
 		data.SecurityGroupIds = own.SecurityGroupIds
+	}
+	if own.Placement != nil {
+		data.Placement = own.Placement
+	}
+	if own.CapacityReservationSpecification != nil {
+		data.CapacityReservationSpecification = own.CapacityReservationSpecification
 	}
 	if in.UserData != nil {
 		data.UserData = in.UserData

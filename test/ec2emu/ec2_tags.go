@@ -34,6 +34,10 @@ func resourceKind(id string) ec2types.ResourceType {
 		return ec2types.ResourceTypeNetworkInterface
 	case "sir":
 		return ec2types.ResourceTypeSpotInstancesRequest
+	case "cr":
+		return ec2types.ResourceTypeCapacityReservation
+	case "pg":
+		return ec2types.ResourceTypePlacementGroup
 	case "fleet":
 		return ec2types.ResourceTypeFleet
 	default:

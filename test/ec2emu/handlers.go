@@ -26,6 +26,8 @@ func (e *Emulator) ec2Handlers() map[string]handler {
 		"DeleteLaunchTemplate":           typed(wire.EC2, e.deleteLaunchTemplate),
 		"DeleteTags":                     typed(wire.EC2, e.deleteTags),
 		"DescribeAvailabilityZones":      typed(wire.EC2, e.describeAvailabilityZones),
+		"DescribeCapacityReservations":   typed(wire.EC2, e.describeCapacityReservations),
+		"DescribePlacementGroups":        typed(wire.EC2, e.describePlacementGroups),
 		"DescribeImages":                 typed(wire.EC2, e.describeImages),
 		"DescribeInstanceStatus":         typed(wire.EC2, e.describeInstanceStatus),
 		"DescribeInstanceTypeOfferings":  typed(wire.EC2, e.describeInstanceTypeOfferings),

@@ -31,6 +31,7 @@ type instance struct {
 	spotRequest     string
 
 	console   []string
+	reserved  *reservation // whose capacity it uses, nil for none
 	scheduled []scheduled
 	impaired  map[string]time.Time // since when each failing status check fails
 
@@ -44,9 +45,12 @@ type instance struct {
 // Instance is what the emulator knows about an instance.
 type Instance struct {
 	ID, InstanceType, Zone, SubnetID, ImageID string
-	// CapacityType is on-demand or spot; Price is USD an hour, fixed at launch.
+	// CapacityType is on-demand, spot, capacity-block or
+	// interruptible-capacity-reservation; Price is USD an hour, fixed at launch.
 	CapacityType string
-	Price        float64
+	// ReservationID is that of the capacity reservation it is on, empty for none.
+	ReservationID string
+	Price         float64
 	// State is EC2's: pending, running, stopping, stopped, shutting-down, terminated.
 	State              string
 	PrivateIP          string
@@ -77,6 +81,9 @@ func (e *Emulator) Instances() []Instance {
 		}
 		if i.template != nil {
 			view.LaunchTemplateName = i.template.name
+		}
+		if i.reserved != nil {
+			view.ReservationID = i.reserved.ID
 		}
 		out = append(out, view)
 	}
@@ -127,15 +134,18 @@ func (e *Emulator) sdkInstance(i *instance) ec2types.Instance {
 		Hypervisor: ec2types.HypervisorTypeXen, VirtualizationType: ec2types.VirtualizationTypeHvm,
 		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, PlatformDetails: aws.String("Linux/UNIX"),
 		Monitoring: &ec2types.Monitoring{State: ec2types.MonitoringStateDisabled}, ClientToken: aws.String(i.token),
-		Placement: &ec2types.Placement{
-			AvailabilityZone: aws.String(i.subnet.Zone), AvailabilityZoneId: aws.String(e.catalog.zoneIDOf(i.subnet.Zone)),
-			Tenancy: ec2types.TenancyDefault, GroupName: aws.String(""),
-		},
+		Placement: e.sdkPlacement(i), CapacityReservationSpecification: i.sdkReservationSpec(),
 		PrivateDnsName: aws.String(""), PublicDnsName: aws.String(""), Tags: e.world.tags[i.id],
 		StateTransitionReason: aws.String(""), SecurityGroups: e.groupIdentifiers(i),
 	}
+	if i.capacityType != onDemand {
+		out.InstanceLifecycle = ec2types.InstanceLifecycleType(i.capacityType)
+	}
 	if i.capacityType == spot {
-		out.InstanceLifecycle, out.SpotInstanceRequestId = ec2types.InstanceLifecycleTypeSpot, aws.String(i.spotRequest)
+		out.SpotInstanceRequestId = aws.String(i.spotRequest)
+	}
+	if i.reserved != nil {
+		out.CapacityReservationId = aws.String(i.reserved.ID)
 	}
 	if profile := e.world.profiles[i.profile]; profile != nil {
 		out.IamInstanceProfile = &ec2types.IamInstanceProfile{Arn: profile.Arn, Id: profile.InstanceProfileId}

@@ -31,6 +31,14 @@ type launchSpec struct {
 
 	template       *template
 	fleetID, token string
+
+	tenancy    ec2types.Tenancy
+	group      *placementGroup // nil for none
+	partition  int32           // in group, 0 for none
+	market     ec2types.MarketType
+	preference ec2types.CapacityReservationPreference
+	target     *reservation   // the reservation it names, nil for none
+	slots      []*reservation // of the instances that are held; nil elements are on no reservation
 }
 
 // refusal is why a pool can't be used: an error that is listed among a fleet's.
@@ -81,6 +89,12 @@ func (e *Emulator) resolve(data *ec2types.ResponseLaunchTemplateData, o ec2types
 	}
 	for _, spec := range data.TagSpecifications {
 		s.tags[spec.ResourceType] = mergeTags(s.tags[spec.ResourceType], spec.Tags)
+	}
+	if err := e.resolvePlacement(s, data); err != nil {
+		return nil, err
+	}
+	if err := e.resolveReservation(s, data); err != nil {
+		return nil, err
 	}
 	return s, e.resolveGroups(s, data)
 }
@@ -136,18 +150,27 @@ func (e *Emulator) resolveGroups(s *launchSpec, data *ec2types.ResponseLaunchTem
 
 // room returns how many of want instances fit, and why not all of them do.
 func (e *Emulator) room(s *launchSpec, want int) (int, *refusal) {
-	name, zoneName := s.offer.name, s.subnet.Zone
-	if !s.offer.supports(s.capacityType) {
-		return 0, invalid("Unsupported", "The requested configuration is currently not supported. Please check the documentation for supported configurations.")
+	n, only, why := e.reservedRoom(s, want)
+	if !only {
+		if !s.offer.supports(s.capacityType) {
+			return 0, invalid("Unsupported", "The requested configuration is currently not supported. Please check the documentation for supported configurations.")
+		}
+		n += e.available(s.pool(), want-n)
+		if n < want {
+			why = insufficientCapacity(s)
+		}
 	}
-	n := e.available(Pool{InstanceType: name, Zone: zoneName, CapacityType: s.capacityType}, want)
-	if n < want {
-		return n, insufficientCapacity(s)
+	if fits, full := e.groupRoom(s, n); full != nil {
+		n, why = fits, full
 	}
-	if free := max(s.subnet.free-s.subnet.held, 0); free < want {
-		return free, invalid("InsufficientFreeAddressesInSubnet", "There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", s.subnet.ID)
+	if free := max(s.subnet.free-s.subnet.held, 0); free < n {
+		n, why = free, invalid("InsufficientFreeAddressesInSubnet", "There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", s.subnet.ID)
 	}
-	return want, nil
+	return n, why
+}
+
+func (s *launchSpec) pool() Pool {
+	return Pool{InstanceType: s.offer.name, Zone: s.subnet.Zone, CapacityType: s.capacityType}
 }
 
 func insufficientCapacity(s *launchSpec) *refusal {
@@ -159,13 +182,36 @@ func insufficientCapacity(s *launchSpec) *refusal {
 
 // hold sets n instances' capacity and addresses aside; a negative n gives back.
 func (e *Emulator) hold(s *launchSpec, n int) {
-	e.takeStock(Pool{InstanceType: s.offer.name, Zone: s.subnet.Zone, CapacityType: s.capacityType}, n)
 	s.subnet.held += n
+	if s.group != nil {
+		s.group.held[s.subnet.Zone] += n
+	}
+	for range n {
+		slot := e.takeSlot(s)
+		if slot == nil {
+			e.takeStock(s.pool(), 1)
+		}
+		s.slots = append(s.slots, slot)
+	}
+	for range -n {
+		slot := s.slots[len(s.slots)-1]
+		s.slots = s.slots[:len(s.slots)-1]
+		if slot == nil {
+			e.takeStock(s.pool(), -1)
+		} else {
+			slot.used--
+		}
+	}
 }
 
 // launch makes the n instances that were held, in one reservation.
 func (e *Emulator) launch(c *call, s *launchSpec, n int) []*instance {
 	s.subnet.held -= n
+	if s.group != nil {
+		s.group.held[s.subnet.Zone] -= n
+	}
+	slots := s.slots
+	s.slots = nil
 	reservation := e.world.newID("r")
 	out := make([]*instance, 0, n)
 	for index := range n {
@@ -178,6 +224,7 @@ func (e *Emulator) launch(c *call, s *launchSpec, n int) []*instance {
 			dnsName: privateDNSName(addr, e.opts.Region), launched: c.at,
 			price: e.catalog.priceOf(s.offer, s.subnet.Zone, s.capacityType, c.at), volumes: map[string]string{}, impaired: map[string]time.Time{},
 		}
+		i.reserved, i.partition = slots[index], e.choosePartition(s)
 		e.tagLaunched(i)
 		e.world.instances[i.id] = i
 		e.world.instanceList = append(e.world.instanceList, i)

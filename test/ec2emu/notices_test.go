@@ -50,8 +50,8 @@ func states(notices []notice) []string {
 	return out
 }
 
-// interruptible is a bed on a fake clock with one running instance.
-func interruptible(t *testing.T, capacityType ec2types.DefaultTargetCapacityType) (*bed, *clocktesting.FakeClock, <-chan Event, string) {
+// running is a bed on a fake clock with one running instance.
+func running(t *testing.T, capacityType ec2types.DefaultTargetCapacityType) (*bed, *clocktesting.FakeClock, <-chan Event, string) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
 	b := fleetBed(t, Options{Clock: clock})
@@ -62,7 +62,7 @@ func interruptible(t *testing.T, capacityType ec2types.DefaultTargetCapacityType
 }
 
 func TestInterruptSpot(t *testing.T) {
-	b, clock, events, id := interruptible(t, spotType)
+	b, clock, events, id := running(t, spotType)
 	if got, want := states(b.notices(t)), []string{"pending", "running"}; !gocmp.Equal(got, want) {
 		t.Errorf("state changes %q, want %q", got, want)
 	}
@@ -100,14 +100,14 @@ func TestInterruptSpot(t *testing.T) {
 }
 
 func TestOnDemandIsNotInterrupted(t *testing.T) {
-	b, _, _, id := interruptible(t, onDemandType)
+	b, _, _, id := running(t, onDemandType)
 	if err := b.InterruptSpot(id); err == nil {
 		t.Error("an on-demand instance was interrupted")
 	}
 }
 
 func TestRebalance(t *testing.T) {
-	b, _, _, id := interruptible(t, spotType)
+	b, _, _, id := running(t, spotType)
 	b.notices(t)
 	if err := b.RecommendRebalance(id); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestRebalance(t *testing.T) {
 }
 
 func TestScheduledEvent(t *testing.T) {
-	b, clock, _, id := interruptible(t, onDemandType)
+	b, clock, _, id := running(t, onDemandType)
 	b.notices(t)
 	from := clock.Now().Add(24 * time.Hour)
 	if err := b.ScheduleEvent(id, "instance-retirement", from, from.Add(time.Hour)); err != nil {
@@ -150,7 +150,7 @@ func TestScheduledEvent(t *testing.T) {
 }
 
 func TestImpaired(t *testing.T) {
-	b, clock, _, id := interruptible(t, onDemandType)
+	b, clock, _, id := running(t, onDemandType)
 	impaired := func() int {
 		out := must[*ec2.DescribeInstanceStatusOutput](t)(b.ec2.DescribeInstanceStatus(t.Context(), &ec2.DescribeInstanceStatusInput{
 			Filters: []ec2types.Filter{filter("instance-status.status", "impaired")},
@@ -182,7 +182,7 @@ func TestImpaired(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	b, _, events, id := interruptible(t, onDemandType)
+	b, _, events, id := running(t, onDemandType)
 	b.notices(t)
 	if err := b.Stop(id); err != nil {
 		t.Fatal(err)

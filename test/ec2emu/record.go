@@ -49,10 +49,11 @@ const (
 
 // Types of Events that announce something: their message is on the queue.
 const (
-	SpotNotice      EventType = "SpotNotice"      // EC2 takes a spot instance back in two minutes
-	RebalanceNotice EventType = "RebalanceNotice" // EC2 advises to replace it
-	HealthNotice    EventType = "HealthNotice"    // maintenance is scheduled: see Reason
-	Impaired        EventType = "Impaired"        // its status checks changed: see Reason
+	SpotNotice        EventType = "SpotNotice"        // EC2 takes a spot instance back in two minutes
+	ReservationNotice EventType = "ReservationNotice" // EC2 takes reserved capacity back in two minutes
+	RebalanceNotice   EventType = "RebalanceNotice"   // EC2 advises to replace it
+	HealthNotice      EventType = "HealthNotice"      // maintenance is scheduled: see Reason
+	Impaired          EventType = "Impaired"          // its status checks changed: see Reason
 )
 
 // Event is something that happened to an instance.

@@ -64,7 +64,7 @@ func (e *Emulator) receiveMessage(c *call) (any, error) {
 	}
 	now := e.clock.Now()
 	e.queue.expire(now)
-	wanted := append(in.AttributeNames, names(in.MessageSystemAttributeNames)...)
+	wanted := slices.Concat(in.AttributeNames, names(in.MessageSystemAttributeNames))
 	out := e.queue.take(now, most, hide, wanted, e.opts.AccountID)
 	if deadline := c.at.Add(wait); len(out) == 0 && now.Before(deadline) {
 		c.wait = &waiting{changed: e.queue.changed, until: e.queue.nextVisible(deadline)}

@@ -34,10 +34,13 @@ type world struct {
 	templateList []*template
 	instances    map[string]*instance
 	instanceList []*instance
-	profiles     map[string]*iamtypes.InstanceProfile
-	roles        map[string]iamtypes.Role
-	tags         map[string][]ec2types.Tag // of every taggable resource by id
-	tokens       map[string]replay
+	reservations []*reservation
+	// placementGroups in the order they were added.
+	placementGroups []*placementGroup
+	profiles        map[string]*iamtypes.InstanceProfile
+	roles           map[string]iamtypes.Role
+	tags            map[string][]ec2types.Tag // of every taggable resource by id
+	tokens          map[string]replay
 }
 
 type subnet struct {

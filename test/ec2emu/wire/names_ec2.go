@@ -28,6 +28,10 @@ func ec2InputName(member string) string {
 		return "ZoneId"
 	case "DescribeAvailabilityZonesInput.ZoneNames":
 		return "ZoneName"
+	case "DescribeCapacityReservationsInput.CapacityReservationIds":
+		return "CapacityReservationId"
+	case "DescribeCapacityReservationsInput.Filters":
+		return "Filter"
 	case "DescribeImagesInput.ExecutableUsers":
 		return "ExecutableBy"
 	case "DescribeImagesInput.Filters":
@@ -60,6 +64,12 @@ func ec2InputName(member string) string {
 		return "LaunchTemplateId"
 	case "DescribeLaunchTemplatesInput.LaunchTemplateNames":
 		return "LaunchTemplateName"
+	case "DescribePlacementGroupsInput.Filters":
+		return "Filter"
+	case "DescribePlacementGroupsInput.GroupIds":
+		return "GroupId"
+	case "DescribePlacementGroupsInput.GroupNames":
+		return "GroupName"
 	case "DescribeSecurityGroupsInput.Filters":
 		return "Filter"
 	case "DescribeSecurityGroupsInput.GroupIds":
@@ -183,6 +193,12 @@ func ec2OutputName(member string) string {
 		return "zoneState"
 	case "AvailabilityZone.SubGeography":
 		return "subGeographySet"
+	case "CapacityAllocation.AllocationMetadata":
+		return "allocationMetadataList"
+	case "CapacityReservation.CapacityAllocations":
+		return "capacityAllocationSet"
+	case "CapacityReservation.Tags":
+		return "tagSet"
 	case "CpuPerformanceFactor.References":
 		return "referenceSet"
 	case "CreateFleetOutput.Errors":
@@ -191,6 +207,8 @@ func ec2OutputName(member string) string {
 		return "fleetInstanceSet"
 	case "DescribeAvailabilityZonesOutput.AvailabilityZones":
 		return "availabilityZoneInfo"
+	case "DescribeCapacityReservationsOutput.CapacityReservations":
+		return "capacityReservationSet"
 	case "DescribeImagesOutput.Images":
 		return "imagesSet"
 	case "DescribeInstanceStatusOutput.InstanceStatuses":
@@ -203,6 +221,8 @@ func ec2OutputName(member string) string {
 		return "reservationSet"
 	case "DescribeLaunchTemplateVersionsOutput.LaunchTemplateVersions":
 		return "launchTemplateVersionSet"
+	case "DescribePlacementGroupsOutput.PlacementGroups":
+		return "placementGroupSet"
 	case "DescribeSecurityGroupsOutput.SecurityGroups":
 		return "securityGroupInfo"
 	case "DescribeSpotPriceHistoryOutput.SpotPriceHistory":
@@ -321,6 +341,8 @@ func ec2OutputName(member string) string {
 		return "metricCategoryIdSet"
 	case "NetworkCardInfo.InterfaceTypes":
 		return "interfaceTypeSet"
+	case "PlacementGroup.Tags":
+		return "tagSet"
 	case "ProductCode.ProductCodeId":
 		return "productCode"
 	case "ProductCode.ProductCodeType":

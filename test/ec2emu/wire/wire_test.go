@@ -145,6 +145,12 @@ func TestRoundTrip(t *testing.T) {
 		"DescribeAvailabilityZones": func(t *testing.T) {
 			roundTrip[ec2.DescribeAvailabilityZonesInput, ec2.DescribeAvailabilityZonesOutput](t, EC2, (*ec2.Client).DescribeAvailabilityZones)
 		},
+		"DescribeCapacityReservations": func(t *testing.T) {
+			roundTrip[ec2.DescribeCapacityReservationsInput, ec2.DescribeCapacityReservationsOutput](t, EC2, (*ec2.Client).DescribeCapacityReservations)
+		},
+		"DescribePlacementGroups": func(t *testing.T) {
+			roundTrip[ec2.DescribePlacementGroupsInput, ec2.DescribePlacementGroupsOutput](t, EC2, (*ec2.Client).DescribePlacementGroups)
+		},
 		"DescribeImages": func(t *testing.T) {
 			roundTrip[ec2.DescribeImagesInput, ec2.DescribeImagesOutput](t, EC2, (*ec2.Client).DescribeImages)
 		},
