@@ -19,6 +19,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
 )
 
 // verdict is a rejection as a test states it.
@@ -132,6 +133,15 @@ func TestVerify(t *testing.T) {
 				{Node: node("n1", "a", "8"), Pods: several(3, "p", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n2", "b", "8"), Pods: several(3, "q", spreadBy(zoneKey, "web", 1))},
 				{Node: node("n3", "c", "8"), Pods: several(4, "r", spreadBy(zoneKey, "web", 1))},
+			},
+		},
+		{
+			name: "a spread by an empty selector counts no pod",
+			candidates: []planned{
+				{Node: node("n1", "a", "8"), Pods: several(3, "p", func(name string) *corev1.Pod {
+					return pod(name, "web").SpreadConstraint(1, zoneKey, corev1.DoNotSchedule, st.MakeLabelSelector().Obj(), nil, nil, nil, nil).Obj()
+				})},
+				{Node: node("n2", "b", "8")},
 			},
 		},
 		{
@@ -256,6 +266,9 @@ func TestVerifyNeedsTheCluster(t *testing.T) {
 func TestAgreesWithScratch(t *testing.T) {
 	kinds := []func(string) *corev1.Pod{
 		plain("web"), plain("batch"), spreadBy(zoneKey, "web", 1), spreadBy(zoneKey, "db", 2), spreadBy(corev1.LabelHostname, "web", 1),
+		func(name string) *corev1.Pod {
+			return pod(name, "web").SpreadConstraint(1, zoneKey, corev1.DoNotSchedule, st.MakeLabelSelector().Obj(), nil, nil, nil, nil).Obj()
+		},
 		apart(corev1.LabelHostname, "db", "db"), apart(zoneKey, "db", "batch"), apart(zoneKey, "web", "db"), together(zoneKey, "web", "db"), together(corev1.LabelHostname, "batch", "web"),
 		func(name string) *corev1.Pod { return pod(name, "web").HostPort(80).Obj() },
 		func(name string) *corev1.Pod {

@@ -61,6 +61,9 @@ type class struct {
 	result *fwk.PreFilterResult
 	status *fwk.Status
 	seen   int // placements the state knows of
+	// uncounted says that the pods spread by a selector that is empty, which counts no pod in PreFilter and every pod in
+	// AddPod: only the former is what the scheduler sees.
+	uncounted bool
 }
 
 func newRun(j *Judge) *run {
@@ -182,6 +185,9 @@ func (r *run) preFilter(ctx context.Context, pod *corev1.Pod) *class {
 	}
 	info.CalculateResource() // is remembered, and copied with the rest
 	c.info = *info
+	c.uncounted = slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(s corev1.TopologySpreadConstraint) bool {
+		return s.LabelSelector != nil && len(s.LabelSelector.MatchLabels)+len(s.LabelSelector.MatchExpressions)+len(s.MatchLabelKeys) == 0
+	})
 	c.result, c.status, _ = r.judge.framework.RunPreFilterPlugins(ctx, c.state, pod)
 	return c
 }
@@ -191,6 +197,9 @@ func (r *run) preFilter(ctx context.Context, pod *corev1.Pod) *class {
 func (r *run) catchUp(ctx context.Context, c *class) bool {
 	if !c.status.IsSuccess() || c.seen == len(r.placed) {
 		return c.seen == len(r.placed)
+	}
+	if c.uncounted {
+		return false
 	}
 	skipped := c.state.GetSkipFilterPlugins()
 	for _, p := range r.placed[c.seen:] {

@@ -4,12 +4,14 @@
 // Package fidelity compares Slipway's idea of what fits where with that of the
 // two programs it must agree with: on generated pods and nodes, packages view and
 // plan with the scheduler's own PreFilter and Filter plugins; on generated
-// requirements, the algebra of package capacity with Karpenter's.
+// requirements, the algebra of package capacity with Karpenter's; on generated
+// clusters, whole plans with the judge.
 //
 //	go test ./test/fidelity -run Fidelity -v
 //
-// FIDELITY_PAIRS sets how many pairs are compared (default 40,000, some seconds)
-// and FIDELITY_SEED where generation starts; a disagreement prints its seed. Where
+// FIDELITY_PAIRS sets how many pairs are compared (default 40,000, some seconds),
+// FIDELITY_PLANS how many plans are judged (default 30), and FIDELITY_SEED where
+// generation starts; a disagreement prints its seed. Where
 // Slipway differs on purpose, differences_test.go says so and why, one test each.
 //
 // The package owns no product code. Import level 6 (test).
