@@ -31,7 +31,7 @@ const (
 	// OfferedAnnotation is when the first of those pods failed to schedule, PlannedAnnotation when the plan was made (RFC 3339
 	// with nanoseconds). Together with the claim's conditions they are the time line of a launch.
 	OfferedAnnotation = "slipway.sh/offered-at"
-	PlannedAnnotation = "slipway.sh/planned-at"
+	PlannedAnnotation = capacity.PlannedAnnotation
 	// PriceAnnotation is the cheapest acceptable offering's price in US dollars an hour, as planned.
 	PriceAnnotation = "slipway.sh/planned-price"
 )

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command slipway-controller looks after nodes once they are launched: it
-// resolves EC2NodeClasses, registers, initializes and ends NodeClaims, and
-// collects what was left behind.
+// resolves EC2NodeClasses, registers, initializes and ends NodeClaims, reacts to
+// what AWS announces about instances, and collects what was left behind.
 //
 // It needs the cluster's name, a kubeconfig or in-cluster credentials, and AWS
 // credentials, region and, for other endpoints than AWS's own, the SDK's

@@ -70,7 +70,7 @@ func (w *world) controller() {
 	ctrl.SetLogger(logr.Discard())
 	o, err := parse([]string{
 		"--kubeconfig=" + w.Cluster.Kubeconfig(), "--cluster-name=demo", "--leader-election-namespace=" + bed.Namespace,
-		"--bind-address=127.0.0.1", "--metrics-port=0", "--health-probe-port=0",
+		"--bind-address=127.0.0.1", "--metrics-port=0", "--health-probe-port=0", "--interruption-queue=" + w.Emulator.QueueName(),
 	}, func(string) string { return "" }, w.t.Output())
 	if err != nil {
 		w.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/slipway-sh/slipway/provisioner/claim"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
+	"github.com/slipway-sh/slipway/provisioner/interruption"
 	"github.com/slipway-sh/slipway/provisioner/nodeclass"
 )
 
@@ -58,7 +60,11 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	if err := addClaims(ctx, m, cloud, limits); err != nil {
+	disrupted, err := addClaims(ctx, m, cloud, limits)
+	if err != nil {
+		return nil, err
+	}
+	if err := addInterruption(ctx, m, cloud, o.InterruptionQueue, disrupted); err != nil {
 		return nil, err
 	}
 	return m, addNodeClasses(m, cloud, caBundle(o, config), o.DisableDryRun)
@@ -107,7 +113,7 @@ func cacheOptions() cache.Options {
 	}
 }
 
-// stripPod reduces a pod to what draining a node looks at.
+// stripPod reduces a pod to what draining a node, and buying one like it, look at.
 func stripPod(obj any) (any, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -121,9 +127,20 @@ func stripPod(obj any) (any, error) {
 		},
 		Spec: corev1.PodSpec{
 			NodeName: p.Spec.NodeName, Tolerations: p.Spec.Tolerations, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
+			Containers: stripContainers(p.Spec.Containers), InitContainers: stripContainers(p.Spec.InitContainers),
+			Overhead: p.Spec.Overhead, Resources: p.Spec.Resources,
 		},
 		Status: corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
 	}, nil
+}
+
+// stripContainers keeps what containers ask for.
+func stripContainers(in []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, len(in))
+	for i, c := range in {
+		out[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+	}
+	return out
 }
 
 // caBundle is the API server's certificate authority in base64, as Karpenter has it for the hash of node classes: the flag,
@@ -147,23 +164,51 @@ func address(host string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// addClaims adds what looks after NodeClaims, Nodes and instances without either.
-func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options) error {
+// addClaims adds what looks after NodeClaims, Nodes and instances without either, and returns the counter of deleted claims.
+func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options) (disrupted *prometheus.CounterVec, err error) {
 	if err := claim.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
-		return err
+		return nil, err
 	}
 	measured := claim.NewMetrics()
 	metrics.Registry.MustRegister(measured.Collectors()...)
 	opts.Kube, opts.Live, opts.Cloud = m.GetClient(), m.GetAPIReader(), claim.Batch(cloud, clock.RealClock{})
 	opts.Events, opts.Metrics = m.GetEventRecorder("karpenter"), measured
 	if err := claim.New(opts).SetupWithManager(m); err != nil {
-		return fmt.Errorf("adding the NodeClaim reconciler: %w", err)
+		return nil, fmt.Errorf("adding the NodeClaim reconciler: %w", err)
 	}
 	if err := claim.NewNode(opts).SetupWithManager(m); err != nil {
-		return fmt.Errorf("adding the Node reconciler: %w", err)
+		return nil, fmt.Errorf("adding the Node reconciler: %w", err)
 	}
 	if err := m.Add(claim.NewCollector(opts, cloud)); err != nil {
-		return fmt.Errorf("adding the collector: %w", err)
+		return nil, fmt.Errorf("adding the collector: %w", err)
+	}
+	return measured.ClaimsDisrupted, nil
+}
+
+// addInterruption adds what reacts to notices of AWS. Without a queue's name only instance status is looked at.
+func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, queue string, disrupted *prometheus.CounterVec) error {
+	if err := interruption.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
+		return err
+	}
+	// Notices come in crowds, and a replacement is worth nothing if it waits for the client's rate limit.
+	config := rest.CopyConfig(m.GetConfig())
+	config.QPS = -1
+	kube, err := client.New(config, client.Options{Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(), Cache: &client.CacheOptions{Reader: m.GetCache()}})
+	if err != nil {
+		return fmt.Errorf("making the client of the interruption controller: %w", err)
+	}
+	measured := interruption.NewMetrics()
+	metrics.Registry.MustRegister(measured.Collectors()...)
+	reactor := interruption.New(interruption.Options{Kube: kube, Events: m.GetEventRecorder("karpenter"), Disrupted: disrupted, Metrics: measured})
+	if err := m.Add(interruption.NewPoller(reactor, cloud)); err != nil {
+		return fmt.Errorf("adding the instance status poller: %w", err)
+	}
+	if queue == "" {
+		return nil
+	}
+	open := func(ctx context.Context) (interruption.Queue, error) { return cloud.Queue(ctx, queue) }
+	if err := m.Add(interruption.NewConsumer(reactor, open)); err != nil {
+		return fmt.Errorf("adding the interruption queue: %w", err)
 	}
 	return nil
 }

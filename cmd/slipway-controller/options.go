@@ -20,6 +20,7 @@ type options struct {
 	ClusterEndpoint         string
 	ClusterCABundle         string
 	IsolatedVPC             bool
+	InterruptionQueue       string
 	VMMemoryOverheadPercent float64
 	ReservedENIs            int
 	DisableDryRun           bool
@@ -44,6 +45,7 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.StringVar(&o.ClusterEndpoint, "cluster-endpoint", "", "URL of the API server for new nodes; if empty, EKS is asked")
 	fs.StringVar(&o.ClusterCABundle, "cluster-ca-bundle", "", "certificate authority of the API server for new nodes, PEM in base64; if empty, EKS is asked")
 	fs.BoolVar(&o.IsolatedVPC, "isolated-vpc", false, "no calls to AWS services without a VPC endpoint (IAM, Pricing)")
+	fs.StringVar(&o.InterruptionQueue, "interruption-queue", "", "name of the SQS queue with EC2's notices (spot interruption, health, state changes); none if empty")
 	fs.Float64Var(&o.VMMemoryOverheadPercent, "vm-memory-overhead-percent", 0.075, "share of an instance's memory that its node does not see, 0 to 1")
 	fs.IntVar(&o.ReservedENIs, "reserved-enis", 0, "network interfaces of each instance that pods cannot use")
 	fs.BoolVar(&o.DisableDryRun, "disable-dry-run", false, "do not ask EC2 whether instances may be launched; set it where this process has a role of its own that may not")

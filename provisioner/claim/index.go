@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // Fields the cache is indexed by.
@@ -72,7 +74,7 @@ func managed(c *karpv1.NodeClaim) bool {
 // that share a launch. Package launch shortens a group id that is too long for a client token the same way.
 func launchIDs(c *karpv1.NodeClaim) (own, group string) {
 	const maxID = 56
-	group = cmp.Or(c.Annotations[LaunchGroupAnnotation], string(c.UID))
+	group = cmp.Or(c.Annotations[capacity.LaunchGroupAnnotation], string(c.UID))
 	if len(group) > maxID {
 		sum := sha256.Sum256([]byte(group))
 		group = hex.EncodeToString(sum[:20])

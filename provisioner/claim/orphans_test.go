@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/test/builder"
 )
@@ -22,7 +23,7 @@ func TestOrphans(t *testing.T) {
 	waiting := func(name, group string) karpv1.NodeClaim {
 		b := builder.NodeClaim(name).UID(name)
 		if group != "" {
-			b.Annotation(LaunchGroupAnnotation, group)
+			b.Annotation(capacity.LaunchGroupAnnotation, group)
 		}
 		return *b.Obj()
 	}

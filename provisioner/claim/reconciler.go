@@ -28,10 +28,6 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
-// LaunchGroupAnnotation on a NodeClaim is the launch id it shares with equal claims (package launch); without it the id is
-// the claim's UID.
-const LaunchGroupAnnotation = "slipway.sh/launch-group"
-
 // Cloud describes and terminates instances. Errors carry a capacity.Kind.
 type Cloud interface {
 	// Describe returns the instances that EC2 knows; kind NotFound if it does not know one of them.

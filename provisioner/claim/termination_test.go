@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/test/builder"
 )
@@ -114,7 +115,7 @@ func TestTerminationCases(t *testing.T) {
 		}
 	})
 	t.Run("a claim of a group leaves shared instances to the collector", func(t *testing.T) {
-		r := newRig(t, builder.NodeClaim("claim").UID("uid").Annotation(LaunchGroupAnnotation, "group").Obj())
+		r := newRig(t, builder.NodeClaim("claim").UID("uid").Annotation(capacity.LaunchGroupAnnotation, "group").Obj())
 		r.cloud.instances["i-1"] = instance("i-1", "group", time.Now())
 		r.delete(r.claim("claim"))
 		r.reconcile("claim")

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"k8s.io/utils/clock"
 )
@@ -47,6 +48,7 @@ type Client struct {
 	eks     *eks.Client
 	iam     *iam.Client
 	pricing *pricing.Client
+	sqs     *sqs.Client
 	ssm     *ssm.Client
 
 	opts    Options
@@ -78,6 +80,7 @@ func New(cfg aws.Config, opts Options) *Client {
 		pricing: pricing.NewFromConfig(cfg, func(o *pricing.Options) {
 			o.Region = pricingRegion(opts.Region)
 		}),
+		sqs:  sqs.NewFromConfig(cfg),
 		ssm:  ssm.NewFromConfig(cfg),
 		opts: opts,
 	}

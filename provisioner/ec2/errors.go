@@ -62,7 +62,8 @@ func kindOfCode(code string) (capacity.Kind, bool) {
 		return capacity.Conflict, true
 	case CodeTemplateNotFound, "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateId.NotFoundException":
 		return capacity.NotReady, true
-	case "NoSuchEntity", "ParameterNotFound", "ParameterVersionNotFound", "ResourceNotFoundException":
+	case "NoSuchEntity", "ParameterNotFound", "ParameterVersionNotFound", "ResourceNotFoundException",
+		"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist":
 		return capacity.NotFound, true
 	case "ValidationError", "ValidationException", "SerializationException", "UnknownParameter", CodeUserDataTooLong:
 		return capacity.Invalid, true

@@ -25,9 +25,8 @@ import (
 )
 
 const (
-	// LaunchGroupAnnotation on a NodeClaim names the group of equal claims that share CreateFleet calls. Whoever
-	// creates the claims sets it to the same unique value on each; they must be equal but for their names.
-	LaunchGroupAnnotation = "slipway.sh/launch-group"
+	// LaunchGroupAnnotation is [capacity.LaunchGroupAnnotation].
+	LaunchGroupAnnotation = capacity.LaunchGroupAnnotation
 	// NodeNameAnnotation on a NodeClaim is the name its Node will have, known before the Node exists.
 	NodeNameAnnotation = "slipway.sh/node-name"
 )
@@ -114,7 +113,8 @@ type Options struct {
 type Launcher struct {
 	Options
 	// patches bounds the API writes under way.
-	patches chan struct{}
+	patches  chan struct{}
+	arrivals *arrivals
 
 	mu sync.Mutex
 	// claims has every claim whose launch began here, until the claim is gone or its provider id is seen in the cache.
@@ -144,13 +144,15 @@ func New(o Options) *Launcher {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
-	return &Launcher{
+	l := &Launcher{
 		Options: o,
 		patches: make(chan struct{}, 64),
 		claims:  map[types.UID]*pending{},
 		runs:    map[string]*run{},
 		changed: make(chan struct{}),
 	}
+	l.arrivals = &arrivals{l: l, groups: map[string]*arrival{}}
+	return l
 }
 
 // Launch starts the launch of claims that the caller has just created, as the API server returned them, and returns at

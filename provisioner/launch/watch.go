@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
@@ -28,7 +29,7 @@ func (l *Launcher) Run(ctx context.Context, informers cache.Informers) error {
 		object  client.Object
 		handler toolscache.ResourceEventHandler
 	}{
-		{&karpv1.NodeClaim{}, l.claimHandler(queue)},
+		{&karpv1.NodeClaim{}, l.claimHandler(ctx, queue)},
 		{&v1.EC2NodeClass{}, l.changeHandler()},
 		{&karpv1.NodePool{}, l.changeHandler()},
 	}
@@ -80,23 +81,31 @@ func drain(queue workqueue.TypedDelayingInterface[string]) (names []string, open
 }
 
 // claimHandler keeps the launcher's memory in step with the cluster and queues claims without an instance. A young claim
-// is left to its creator for a moment, so that the process that wrote it launches it without a look at EC2 first.
-func (l *Launcher) claimHandler(queue workqueue.TypedDelayingInterface[string]) toolscache.ResourceEventHandler {
-	seen := func(obj any) {
+// is left to its creator for a moment, so that the process that wrote it launches it without a look at EC2 first; those that
+// appear while this process leads and that no plan of the scheduler made are nobody else's to launch, and are at once.
+func (l *Launcher) claimHandler(ctx context.Context, queue workqueue.TypedDelayingInterface[string]) toolscache.ResourceEventHandler {
+	seen := func(obj any, appeared bool) {
 		c, ok := obj.(*karpv1.NodeClaim)
+		if !ok || !managed(c) {
+			return
+		}
+		l.avoid(c)
 		switch {
-		case !ok || !managed(c):
 		case c.Status.ProviderID != "":
 			l.forget(c.UID)
 		case c.DeletionTimestamp != nil:
 			l.abandon(c.UID)
-		case !l.known(c.UID):
+		case l.known(c.UID):
+		default:
+			if appeared && c.Annotations[capacity.PlannedAnnotation] == "" {
+				l.arrivals.add(ctx, c)
+			}
 			queue.AddAfter(c.Name, l.adoptIn(c.CreationTimestamp.Time))
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    seen,
-		UpdateFunc: func(_, obj any) { seen(obj) },
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, initial bool) { seen(obj, !initial) },
+		UpdateFunc: func(_, obj any) { seen(obj, false) },
 		DeleteFunc: func(obj any) {
 			if tomb, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = tomb.Obj
@@ -105,6 +114,24 @@ func (l *Launcher) claimHandler(queue workqueue.TypedDelayingInterface[string]) 
 				l.forget(c.UID)
 			}
 		},
+	}
+}
+
+// avoidFor is how old an announcement may be to count: the time a shortage is remembered at first.
+const avoidFor = 2 * time.Minute
+
+// avoid remembers the offering that the claim says EC2 is short of.
+func (l *Launcher) avoid(c *karpv1.NodeClaim) {
+	key, ok := capacity.ParseOfferingKey(c.Annotations[capacity.AvoidAnnotation])
+	if !ok {
+		return
+	}
+	at := c.CreationTimestamp.Time
+	if c.DeletionTimestamp != nil {
+		at = c.DeletionTimestamp.Time
+	}
+	if l.Clock.Since(at) < avoidFor {
+		l.Shortages.Mark(key)
 	}
 }
 

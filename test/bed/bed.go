@@ -153,7 +153,7 @@ func (b *Bed) StartController() error {
 	args := []string{
 		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--cluster-name=" + b.clusterName(), "--leader-election-namespace=" + Namespace,
 		"--metrics-port=" + strconv.Itoa(metrics), "--health-probe-port=" + strconv.Itoa(health),
-		"--bind-address=127.0.0.1",
+		"--bind-address=127.0.0.1", "--interruption-queue=" + b.Emulator.QueueName(),
 	}
 	if b.opts.NoLeases {
 		args = append(args, "--disable-leader-election")

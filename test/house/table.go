@@ -32,6 +32,7 @@ func Units() []Unit {
 		{Path: "provisioner/launch", Level: 4},
 		{Path: "provisioner/claim", Level: 4},
 		{Path: "provisioner/nodeclass", Level: 4},
+		{Path: "provisioner/interruption", Level: 4},
 		{Path: "scheduler/simulate", Level: 4},
 		{Path: "provisioner", Level: 5, Bare: true},
 		{Path: "scheduler", Level: 5, Bare: true},

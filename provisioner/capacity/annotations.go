@@ -1,0 +1,46 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import "strings"
+
+// Annotations by which Slipway's processes leave word for each other on NodeClaims.
+const (
+	// LaunchGroupAnnotation names the group of equal claims that share CreateFleet calls. Whoever creates the claims sets it
+	// to the same unique value on each; they must be equal but for their names.
+	LaunchGroupAnnotation = "slipway.sh/launch-group"
+	// LaunchGroupSizeAnnotation is how many claims the group has, so that a launcher that sees them one after the other
+	// knows how many are still to come.
+	LaunchGroupSizeAnnotation = "slipway.sh/launch-group-size"
+	// PlannedAnnotation is when the plan was made that the claim is part of (RFC 3339 with nanoseconds). A claim that has it
+	// is handed to the launcher by the process that made the plan.
+	PlannedAnnotation = "slipway.sh/planned-at"
+	// ReplacesAnnotation is the name of the claim whose node this one was bought to replace.
+	ReplacesAnnotation = "slipway.sh/replaces"
+	// AvoidAnnotation is an offering (see [OfferingKey.String]) that EC2 has just taken an instance of back, or has
+	// announced to: the launcher counts it as a shortage.
+	AvoidAnnotation = "slipway.sh/avoid-offering"
+)
+
+// String returns type/zone/capacity type, and the reservation for those that have one.
+func (k OfferingKey) String() string {
+	s := k.InstanceType + "/" + k.Zone + "/" + k.CapacityType
+	if k.ReservationID != "" {
+		s += "/" + k.ReservationID
+	}
+	return s
+}
+
+// ParseOfferingKey reads what String wrote; false if it is something else.
+func ParseOfferingKey(s string) (OfferingKey, bool) {
+	parts := strings.Split(s, "/")
+	if len(parts) < 3 || len(parts) > 4 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return OfferingKey{}, false
+	}
+	k := OfferingKey{InstanceType: parts[0], Zone: parts[1], CapacityType: parts[2]}
+	if len(parts) == 4 {
+		k.ReservationID = parts[3]
+	}
+	return k, true
+}
