@@ -25,32 +25,30 @@ import (
 
 // Informers are the watches the provisioner listens to.
 type Informers struct {
-	Pods, Nodes              cache.SharedIndexInformer
-	Claims, Pools, NodeClass interface {
-		AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
-	}
-	NodeLister corelisters.NodeLister
+	Pods, Nodes, Claims, Pools, NodeClass view.Informer
+	// Namespaces and CSINodes concern views only.
+	Namespaces, CSINodes view.Informer
+	NodeLister           corelisters.NodeLister
 }
 
-// Watch registers the handlers. They do map work only, apart from releasing pods.
+// Watch registers the handlers. They do map work only, apart from releasing pods. Views take note of an event first: what
+// the provisioner then forgets (a reservation, a recent claim) is already counted there.
 func (p *Provisioner) Watch(ctx context.Context, in Informers) error {
 	p.nodes = in.NodeLister
-	for _, w := range []struct {
-		what string
-		on   interface {
-			AddEventHandler(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
-		}
-		do cache.ResourceEventHandler
-	}{
-		{"Pods", in.Pods, handler(p.onPod)},
-		{"Nodes", in.Nodes, handler(func(obj any, _ bool) { p.onNode(ctx, obj) })},
-		{"NodeClaims", in.Claims, handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) })},
-		{"NodePools", in.Pools, p.onSupply()},
-		{"EC2NodeClasses", in.NodeClass, p.onSupply()},
-	} {
-		if _, err := w.on.AddEventHandler(w.do); err != nil {
-			return fmt.Errorf("watching %s: %w", w.what, err)
-		}
+	err := p.Views.Follow(view.Informers{
+		Pods: in.Pods, Nodes: in.Nodes, Claims: in.Claims, Namespaces: in.Namespaces, CSINodes: in.CSINodes,
+		OnPod:   handler(p.onPod),
+		OnNode:  handler(func(obj any, _ bool) { p.onNode(ctx, obj) }),
+		OnClaim: handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) }),
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := in.Pools.AddEventHandler(p.onSupply()); err != nil {
+		return fmt.Errorf("watching NodePools: %w", err)
+	}
+	if _, err := in.NodeClass.AddEventHandler(p.onSupply()); err != nil {
+		return fmt.Errorf("watching EC2NodeClasses: %w", err)
 	}
 	return nil
 }

@@ -191,7 +191,10 @@ func profileArgs(cc *schedulerconfig.CompletedConfig) (*scheduler.SlipwayArgs, e
 // watch connects the provisioner with its informers and returns the one of EC2NodeClasses.
 func watch(ctx context.Context, d dependencies, prov *provisioner.Provisioner, objects cache.Cache) (cache.Informer, error) {
 	core := d.config.InformerFactory.Core().V1()
-	in := provisioner.Informers{Pods: core.Pods().Informer(), Nodes: core.Nodes().Informer(), NodeLister: core.Nodes().Lister()}
+	in := provisioner.Informers{
+		Pods: core.Pods().Informer(), Nodes: core.Nodes().Informer(), NodeLister: core.Nodes().Lister(),
+		Namespaces: core.Namespaces().Informer(), CSINodes: d.config.InformerFactory.Storage().V1().CSINodes().Informer(),
+	}
 	var err error
 	if in.Claims, err = objects.GetInformer(ctx, &karpv1.NodeClaim{}, cache.BlockUntilSynced(false)); err != nil {
 		return nil, fmt.Errorf("watching NodeClaims: %w", err)

@@ -4,6 +4,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,15 +20,21 @@ import (
 )
 
 // daemons converts every DaemonSet to the class its pods will have: the template, the LimitRange defaults of its
-// namespace, and the tolerations its controller adds.
+// namespace, what its runtime class adds, and the tolerations its controller adds.
 func (b *Builder) daemons() ([]*capacity.Class, error) {
 	sets, err := b.src.DaemonSets.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing DaemonSets: %w", err)
 	}
+	slices.SortFunc(sets, func(a, b *appsv1.DaemonSet) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
 	out := make([]*capacity.Class, 0, len(sets))
 	for _, ds := range sets {
-		out = append(out, b.memo.class(b.daemonPod(ds), b.sign))
+		if ds.DeletionTimestamp.IsZero() {
+			class, _ := b.memo.class(b.daemonPod(ds), b.sign)
+			out = append(out, class)
+		}
 	}
 	return out, nil
 }

@@ -31,12 +31,13 @@ func newMemo() *memo {
 }
 
 // class returns the class of the pod. A pod is converted again when its spec or labels changed (generation counts only
-// the spec), when it was bound, and always when sign says that its signature depends on other objects.
-func (m *memo) class(pod *corev1.Pod, sign func(*corev1.Pod) (s signature, stable bool)) *capacity.Class {
+// the spec), when it was bound, and always when sign says that its signature depends on other objects: then stable is
+// false.
+func (m *memo) class(pod *corev1.Pod, sign func(*corev1.Pod) (s signature, stable bool)) (c *capacity.Class, stable bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, ok := m.pods[pod.UID]; ok && r.pod != nil && same(r.pod, pod) {
-		return r.class
+		return r.class, true
 	}
 	s, stable := sign(pod)
 	id := s.id()
@@ -50,7 +51,7 @@ func (m *memo) class(pod *corev1.Pod, sign func(*corev1.Pod) (s signature, stabl
 		r.pod = pod
 	}
 	m.pods[pod.UID] = r
-	return c
+	return c, stable
 }
 
 func same(a, b *corev1.Pod) bool {

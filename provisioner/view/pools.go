@@ -19,36 +19,58 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
+// poolSet is every pool and what they can buy.
+type poolSet struct {
+	list     []*capacity.Pool // sorted
+	byName   map[string]*capacity.Pool
+	catalogs map[string]*capacity.Catalog // by class name
+	// versions change with what makes the daemonset pods of the pool's nodes.
+	versions map[string]poolVersion
+}
+
+type poolVersion struct {
+	uid        types.UID
+	generation int64
+	catalog    *capacity.Catalog
+	daemons    string // their IDs
+}
+
 // pools converts every NodePool. A pool that cannot be used now is in the result with Blocked saying why.
-func (b *Builder) pools(ctx context.Context) ([]*capacity.Pool, map[string]*capacity.Catalog, error) {
+func (b *Builder) pools(ctx context.Context) (poolSet, error) {
+	out := poolSet{byName: map[string]*capacity.Pool{}, catalogs: map[string]*capacity.Catalog{}, versions: map[string]poolVersion{}}
 	var list karpv1.NodePoolList
 	if err := b.src.Karpenter.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("listing NodePools: %w", err)
+		return out, fmt.Errorf("listing NodePools: %w", err)
 	}
 	var classes v1.EC2NodeClassList
 	if err := b.src.Karpenter.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("listing EC2NodeClasses: %w", err)
+		return out, fmt.Errorf("listing EC2NodeClasses: %w", err)
 	}
 	byName := make(map[string]*v1.EC2NodeClass, len(classes.Items))
-	catalogs := make(map[string]*capacity.Catalog, len(classes.Items))
 	for i := range classes.Items {
 		c := &classes.Items[i]
 		byName[c.Name] = c
-		catalogs[c.Name] = b.src.Catalog(c)
+		out.catalogs[c.Name] = b.src.Catalog(c)
 	}
 	daemons, err := b.daemons()
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
-	var out []*capacity.Pool
+	ids := make([]string, len(daemons))
+	for i, d := range daemons {
+		ids[i] = d.ID
+	}
+	running := strings.Join(ids, ",")
 	for i := range list.Items {
 		np := &list.Items[i]
-		out = append(out, b.pool(np, byName[np.Spec.Template.Spec.NodeClassRef.Name], daemons))
+		p := b.pool(np, byName[np.Spec.Template.Spec.NodeClassRef.Name], daemons)
+		out.list, out.byName[p.Name] = append(out.list, p), p
+		out.versions[p.Name] = poolVersion{uid: np.UID, generation: np.Generation, catalog: p.Catalog, daemons: running}
 	}
-	slices.SortFunc(out, func(a, b *capacity.Pool) int {
+	slices.SortFunc(out.list, func(a, b *capacity.Pool) int {
 		return cmp.Or(cmp.Compare(b.Weight, a.Weight), strings.Compare(a.Name, b.Name))
 	})
-	return out, catalogs, nil
+	return out, nil
 }
 
 func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*capacity.Class) *capacity.Pool {
@@ -154,24 +176,4 @@ func Blocked(np *karpv1.NodePool, class *v1.EC2NodeClass) string {
 		}
 	}
 	return fmt.Sprintf("EC2NodeClass %q has not been resolved yet", ref.Name)
-}
-
-// claims lists all NodeClaims, those the caller just created included.
-func (b *Builder) claims(ctx context.Context, extra []*karpv1.NodeClaim) ([]*karpv1.NodeClaim, error) {
-	var list karpv1.NodeClaimList
-	if err := b.src.Karpenter.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing NodeClaims: %w", err)
-	}
-	seen := make(map[types.UID]bool, len(list.Items))
-	out := make([]*karpv1.NodeClaim, 0, len(list.Items)+len(extra))
-	for i := range list.Items {
-		seen[list.Items[i].UID] = true
-		out = append(out, &list.Items[i])
-	}
-	for _, c := range extra {
-		if !seen[c.UID] {
-			out = append(out, c)
-		}
-	}
-	return out, nil
 }

@@ -6,8 +6,6 @@ package view
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +49,9 @@ type Source struct {
 type Builder struct {
 	src  Source
 	memo *memo
+	// followed is the cluster as events have shown it, nil until Follow.
+	followed *cluster
+	synced   func() bool
 }
 
 // New returns a builder over the source.
@@ -70,8 +71,8 @@ func (b *Builder) Pod(pod *corev1.Pod) *capacity.Pod {
 	out := &capacity.Pod{
 		NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
 		UID:            pod.UID,
-		Class:          b.memo.class(pod, b.sign),
 	}
+	out.Class, _ = b.memo.class(pod, b.sign)
 	if pod.Spec.Priority != nil {
 		out.Priority = *pod.Spec.Priority
 	}
@@ -79,58 +80,75 @@ func (b *Builder) Pod(pod *corev1.Pod) *capacity.Pod {
 	return out
 }
 
-// Build makes a view of the cluster as the caches and pending show it. Errors come from a cache that cannot be read.
+// Build makes a view of the cluster as the caches and pending show it. A builder that follows informers converts what has
+// changed since its last view; any other starts anew from lists. Errors come from a cache that cannot be read.
 func (b *Builder) Build(ctx context.Context, pending Pending) (*capacity.View, error) {
 	// 1. Pools with what they can buy.
-	pools, catalogs, err := b.pools(ctx)
+	pools, err := b.pools(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// 2. Nodes and claims, joined by provider ID.
-	claims, err := b.claims(ctx, pending.Claims)
-	if err != nil {
-		return nil, err
+	c := b.followed
+	if c == nil || !b.synced() {
+		if c, err = b.load(ctx); err != nil {
+			return nil, err
+		}
 	}
+	view := &capacity.View{Pools: pools.list, Nodes: c.view(&converter{b: b, pools: pools}, pending)}
+	// 3. What each pool has used of its limits.
+	for _, n := range view.Nodes {
+		if p := pools.byName[n.Pool]; p != nil && n.Claim != "" {
+			p.Usage = p.Usage.Add(n.Capacity)
+			p.Nodes++
+		}
+	}
+	b.forget(c.holding())
+	return view, nil
+}
+
+// load reads the cluster from the listers.
+func (b *Builder) load(ctx context.Context) (*cluster, error) {
+	c := newCluster()
 	nodes, err := b.src.Nodes.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Nodes: %w", err)
 	}
-	j := joiner{b: b, catalogs: catalogs, pools: pools, reserved: pending.Reserved, placed: map[types.UID]bool{}}
-	if j.bound, err = b.bound(); err != nil {
-		return nil, err
+	for _, n := range nodes {
+		c.node(nil, n)
 	}
-	for _, pods := range j.bound {
-		for _, p := range pods {
-			j.placed[p.UID] = true
-		}
+	var list karpv1.NodeClaimList
+	if err := b.src.Karpenter.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	view := &capacity.View{Pools: pools, Nodes: j.join(nodes, claims)}
-	slices.SortFunc(view.Nodes, func(a, b *capacity.Node) int { return strings.Compare(a.ID(), b.ID()) })
-	// 3. What each pool has used of its limits.
-	j.usage()
-	return view, nil
-}
-
-// bound groups the pods that hold a place by node name. Pods that have finished hold none.
-func (b *Builder) bound() (map[string][]*corev1.Pod, error) {
+	for i := range list.Items {
+		c.claim(nil, &list.Items[i])
+	}
 	pods, err := b.src.Pods.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Pods: %w", err)
 	}
-	out := map[string][]*corev1.Pod{}
 	for _, p := range pods {
-		if p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			out[p.Spec.NodeName] = append(out[p.Spec.NodeName], p)
-		}
+		c.pod(nil, p)
 	}
-	if b.memo.size() > 2*len(pods)+1000 {
-		alive := make(map[types.UID]bool, len(pods))
-		for _, p := range pods {
-			alive[p.UID] = true
-		}
-		b.memo.keep(func(uid types.UID) bool { return alive[uid] })
+	return c, nil
+}
+
+// forget drops what is remembered of pods that are gone, when that has become most of it; holding is how many pods have a
+// node.
+func (b *Builder) forget(holding int) {
+	if b.memo.size() <= 2*holding+1000 {
+		return
 	}
-	return out, nil
+	pods, err := b.src.Pods.List(labels.Everything())
+	if err != nil {
+		return // the memory is larger for a while
+	}
+	alive := make(map[types.UID]bool, len(pods))
+	for _, p := range pods {
+		alive[p.UID] = true
+	}
+	b.memo.keep(func(uid types.UID) bool { return alive[uid] })
 }
 
 // namespaces lists the names of the namespaces a selector matches.

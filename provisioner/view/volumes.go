@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -150,7 +151,7 @@ func (b *Builder) attached(c volumeClaim) (driver, handle string) {
 const ebsDriver = "ebs.csi.aws.com"
 
 // inUse counts the volumes attached for the pods, each once, by CSI driver.
-func (b *Builder) inUse(pods []*corev1.Pod) capacity.Resources {
+func (b *Builder) inUse(pods map[types.UID]*corev1.Pod) capacity.Resources {
 	seen := map[string]map[string]bool{}
 	for _, p := range pods {
 		for i := range p.Spec.Volumes {
@@ -177,7 +178,7 @@ func (b *Builder) inUse(pods []*corev1.Pod) capacity.Resources {
 
 // limits are the volumes a node can attach, by CSI driver; none if its CSINode is not there yet.
 func (b *Builder) limits(node string) (out capacity.Resources) {
-	if b.src.CSINodes == nil {
+	if b.src.CSINodes == nil || node == "" {
 		return out
 	}
 	n, err := b.src.CSINodes.Get(node)

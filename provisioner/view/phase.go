@@ -1,0 +1,95 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+// Phase says how far a claim and its node have come. n is nil until the node has joined.
+func Phase(c *karpv1.NodeClaim, n *corev1.Node) capacity.Phase {
+	switch {
+	case !c.DeletionTimestamp.IsZero():
+		return capacity.Leaving
+	case c.Status.ProviderID == "":
+		return capacity.Planned
+	case n == nil:
+		return capacity.Launched
+	case leaving(n):
+		return capacity.Leaving
+	case usable(c, n), n.Labels[karpv1.NodeInitializedLabelKey] == "true":
+		// A node that was usable once is not on its way when it is not ready for a while: its taints say who may use it.
+		return capacity.Usable
+	default:
+		return capacity.Launched
+	}
+}
+
+// leaving reports whether the node is on its way out or closed for new pods.
+func leaving(n *corev1.Node) bool {
+	if !n.DeletionTimestamp.IsZero() || n.Spec.Unschedulable {
+		return true
+	}
+	for i := range n.Spec.Taints {
+		if n.Spec.Taints[i].Key == karpv1.DisruptedTaintKey {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether the scheduler can bind the claim's pods to the node: registered, ready, startup taints and the
+// taints of booting nodes gone, and every extended resource the claim was bought for reported.
+func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
+	if n.Labels[karpv1.NodeRegisteredLabelKey] != "true" || !ready(n) {
+		return false
+	}
+	for _, t := range n.Spec.Taints {
+		if booting(t) && !lingering(t) {
+			return false
+		}
+		for i := range c.Spec.StartupTaints {
+			if c.Spec.StartupTaints[i].MatchTaint(&t) {
+				return false
+			}
+		}
+	}
+	for name, q := range c.Spec.Resources.Requests {
+		if have := n.Status.Allocatable[name]; !q.IsZero() && have.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// lingering reports whether the taint may still be on a node that is ready: the node lifecycle controller takes its NoExecute
+// taints off at its next look, up to five seconds later, and pods tolerate them for five minutes (admission plugin
+// DefaultTolerationSeconds). Waiting for it would hold every pod of the node.
+func lingering(t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+}
+
+// booting reports whether the taint is one that every node carries while it starts.
+func booting(t corev1.Taint) bool {
+	switch t.Key {
+	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeNetworkUnavailable,
+		"node.cloudprovider.kubernetes.io/uninitialized", karpv1.UnregisteredTaintKey:
+		return true
+	}
+	return strings.HasPrefix(t.Key, "readiness.k8s.io/")
+}
