@@ -95,10 +95,11 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	}
 	templates := launch.NewTemplates(kube, cloud, cloud, clock.RealClock{})
 	subnets := launch.NewSubnets(cloud, kube, clock.RealClock{})
+	slots := ec2.NewSlots(cloud, shortages, clock.RealClock{})
 	tagger := launch.NewTagger(cloud)
 	launches := launch.NewMetrics()
 	launcher := launch.New(launch.Options{
-		Kube: kube, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Tagger: tagger,
+		Kube: kube, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Slots: slots, Tagger: tagger,
 		Reporter: prov, Events: d.config.EventBroadcaster.NewRecorder("slipway"), Metrics: launches,
 		ClusterName: cloud.ClusterName(), Region: cloud.Region(),
 	})
@@ -125,6 +126,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		}
 		go templates.Run(ctx)
 		go subnets.Run(ctx)
+		go slots.Run(ctx, func() []string { return reservations(ctx, kube) })
 		go tagger.Run(ctx)
 		go func() { fatal(ctx, "launcher", launcher.Run(ctx, objects)) }()
 		fatal(ctx, "provisioner", prov.Run(ctx))
@@ -208,6 +210,22 @@ func watch(ctx context.Context, d dependencies, prov *provisioner.Provisioner, o
 	}
 	in.NodeClass = classes
 	return classes, prov.Watch(ctx, in)
+}
+
+// reservations are the ids of the capacity reservations of all classes.
+func reservations(ctx context.Context, kube client.Reader) []string {
+	var classes v1.EC2NodeClassList
+	if err := kube.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		klog.FromContext(ctx).Info("Capacity reservations are not counted this time", "reason", err.Error())
+		return nil
+	}
+	var out []string
+	for i := range classes.Items {
+		for _, r := range classes.Items[i].Status.CapacityReservations {
+			out = append(out, r.ID)
+		}
+	}
+	return out
 }
 
 // prepare builds the catalogue of every class when the class changes, a tenth of a second's work that the first pod would

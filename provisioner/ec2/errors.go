@@ -30,6 +30,13 @@ const (
 	CodeSpotQuota = "MaxSpotInstanceCountExceeded"
 	// CodeVCPUQuota says that the account's on-demand quota is used up.
 	CodeVCPUQuota = "VcpuLimitExceeded"
+	// CodeInstanceQuota says that the account may not run more on-demand instances.
+	CodeInstanceQuota = "InstanceLimitExceeded"
+	// CodeSpotRole says that the account lacks the role without which EC2 sells it no spot instance, and that it may not
+	// be made.
+	CodeSpotRole = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+	// CodeReservationFull says that a capacity reservation has no free place.
+	CodeReservationFull = "ReservationCapacityExceeded"
 	// CodeUserDataTooLong says that user data is longer than EC2 takes.
 	CodeUserDataTooLong = "UserDataSizeLimitExceeded"
 
@@ -43,16 +50,16 @@ const (
 func kindOfCode(code string) (capacity.Kind, bool) {
 	switch code {
 	case "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity", "InsufficientReservedInstanceCapacity",
-		CodeSpotQuota, CodeVCPUQuota, "InstanceLimitExceeded", "UnfulfillableCapacity", "Unsupported", CodeSubnetFull,
-		"MaxFleetCountExceeded", "SpotMaxPriceTooLow", "ReservationCapacityExceeded", "InvalidCapacityReservationState.Unavailable":
+		CodeSpotQuota, CodeVCPUQuota, CodeInstanceQuota, "UnfulfillableCapacity", "Unsupported", CodeSubnetFull,
+		"SpotMaxPriceTooLow", CodeReservationFull, "InvalidCapacityReservationState.Unavailable":
 		return capacity.NoCapacity, true
 	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
-		"RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException", "PriorRequestNotComplete", "SlowDown":
+		"RequestThrottledException", "MaxFleetCountExceeded", "TooManyRequestsException", "EC2ThrottledException", "PriorRequestNotComplete", "SlowDown":
 		return capacity.Throttled, true
 	case "UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure", "UnrecognizedClientException",
 		"InvalidClientTokenId", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "SignatureDoesNotMatch",
 		"MissingAuthenticationToken", "OptInRequired", "PendingVerification", "Blocked",
-		"AuthFailure.ServiceLinkedRoleCreationNotPermitted":
+		CodeSpotRole:
 		return capacity.Unauthorized, true
 	case "InternalError", "InternalFailure", "InternalServerError", "InternalServiceError", "InternalServerException",
 		"ServerInternal", "Unavailable", "ServiceUnavailable", "ServiceUnavailableException", "RequestTimeout",

@@ -15,7 +15,9 @@
 //  3. subnets: in each zone the one with most free addresses ([Subnets])
 //  4. fleet: one CreateFleet call of type instant
 //  5. hand out: instances to claims, shortages to memory, the rest to the next
-//     round of the same launch
+//     round of the same launch, which asks for other offerings at once: after a
+//     lack of capacity, a used-up quota (everything that counts against it is left
+//     alone), a missing spot role, or repeated server errors
 //  6. status: the instance's facts into the claim, one patch of metadata and
 //     one of status, then [Reporter.Report]
 //
@@ -33,10 +35,18 @@
 // no instance of it. Instances of a group that has lost claims since are left to
 // the orphan collector of package claim.
 //
+// # Reservations
+//
+// A call asks for one reservation or none, and for no more than [Slots] counts
+// free places in it: the other claims of the group go on in the next attempt. Its
+// launch template names the reservation and is made when it is first needed. All
+// other instances stay out of open reservations, as Karpenter's do.
+//
 // # What the machine is told, and what it is not
 //
 // Launch templates are made when pools and classes turn ready, one for each (class,
-// image, pool shape) ([Templates]); the launch computes a name. So the user data
+// image, pool shape, market) ([Templates]); the launch computes a name. One that comes
+// before its templates waits for the cheapest offering's and uses the others later. So the user data
 // carries only what all nodes of a pool have in common: the pool's own labels,
 // the nodepool label, its taints, its startup taints, karpenter.sh/unregistered
 // and karpenter.sh/do-not-sync-taints (because the kubelet has set all the

@@ -30,7 +30,7 @@ func (r *run) failedPartly(ctx context.Context, result ec2.FleetResult, req *req
 	var other error
 	shortages := len(result.Errors) == 0 // nothing came and nothing was said: treated as if EC2 were out of everything asked
 	for _, e := range result.Errors {
-		if e.Kind == capacity.NoCapacity {
+		if shortage(e) {
 			shortages = true
 			r.short(ctx, e, req)
 		} else if other == nil {
@@ -48,58 +48,34 @@ func (r *run) failedPartly(ctx context.Context, result ec2.FleetResult, req *req
 	return r.failed(ctx, other, req)
 }
 
-// short remembers what EC2 is out of. An error that names no offering speaks of the whole request.
-func (r *run) short(ctx context.Context, e *capacity.Error, req *request) {
-	keys := e.Offerings
-	if len(keys) == 0 {
-		for _, o := range req.offerings {
-			keys = append(keys, o.Key())
-		}
-	}
-	for _, k := range keys {
-		r.l.Metrics.Failures.WithLabelValues(k.Zone, k.CapacityType, e.Code).Inc()
-	}
-	log.FromContext(ctx).V(1).Info("EC2 is out of offerings", "offerings", len(keys), "offering", keys[0], "reason", e.Error())
-	if e.Code == ec2.CodeSubnetFull {
-		for _, k := range keys {
-			r.l.Subnets.exhausted(req.subnets[k.Zone])
-		}
-		return
-	}
-	for _, k := range keys {
-		r.out[k] = true
-	}
-	r.l.Shortages.Mark(keys...)
-}
-
 // failed decides what an error means: nil to go on (after whatever wait it needs), an error to give up. req is nil if the
 // error came before the call.
 func (r *run) failed(ctx context.Context, err error, req *request) error {
-	switch kind := capacity.KindOf(err); kind {
-	case capacity.NoCapacity:
-		if req == nil {
-			return err
-		}
-		if e, ok := errors.AsType[*capacity.Error](err); ok {
-			r.short(ctx, e, req)
-		}
+	kind := capacity.KindOf(err)
+	e, _ := errors.AsType[*capacity.Error](err)
+	switch {
+	case req != nil && e != nil && shortage(e):
+		r.short(ctx, e, req)
 		return nil
-	case capacity.Conflict:
+	case kind == capacity.NoCapacity:
+		return err
+	case kind == capacity.Conflict:
 		return r.settle(ctx, err)
-	case capacity.NotReady, capacity.NotFound:
+	case kind == capacity.NotReady || kind == capacity.NotFound:
 		if req != nil && !r.ensured && codeOf(err) == ec2.CodeTemplateNotFound {
 			return r.ensure(ctx, req)
 		}
 		return r.slowly(ctx, err)
-	case capacity.Unauthorized, capacity.Invalid:
+	case kind == capacity.Unauthorized || kind == capacity.Invalid:
 		return r.slowly(ctx, err)
-	default:
-		if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, r.retries, err), nil) {
-			return err
-		}
-		r.retries++
-		return nil
+	case req != nil && r.mayDoubt(err):
+		return r.doubt(ctx, err, req)
 	}
+	if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, r.retries, err), nil) {
+		return err
+	}
+	r.retries++
+	return nil
 }
 
 // settle deals with a token that was used with other parameters, by a process that died: its instances are looked for

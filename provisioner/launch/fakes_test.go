@@ -82,12 +82,21 @@ func (c *cloud) launch(req ec2.FleetRequest, count int32) ec2.FleetResult {
 		id := fmt.Sprintf("i-%03d", len(c.instances)+1)
 		c.instances = append(c.instances, ec2.Instance{
 			ID: id, InstanceType: o.InstanceType, Zone: o.Zone, CapacityType: req.CapacityType, State: "pending",
-			PrivateDNSName: id + ".ec2.internal", ImageID: o.ImageID, SubnetID: o.SubnetID, Tags: req.Tags,
+			PrivateDNSName: id + ".ec2.internal", ImageID: o.ImageID, SubnetID: o.SubnetID, Tags: req.Tags, Reservation: reservationOf(o),
 		})
-		out.Instances = append(out.Instances, ec2.FleetInstance{ID: id, InstanceType: o.InstanceType, Zone: o.Zone, CapacityType: req.CapacityType, SubnetID: o.SubnetID, ImageID: o.ImageID})
+		out.Instances = append(out.Instances, ec2.FleetInstance{
+			ID: id, InstanceType: o.InstanceType, Zone: o.Zone, CapacityType: req.CapacityType, SubnetID: o.SubnetID, ImageID: o.ImageID, ReservationID: o.ReservationID,
+		})
 	}
 	slices.Reverse(out.Instances) // EC2 promises no order
 	return out
+}
+
+func reservationOf(o ec2.FleetOverride) *ec2.ReservationRef {
+	if o.ReservationID == "" {
+		return nil
+	}
+	return &ec2.ReservationRef{ID: o.ReservationID}
 }
 
 func (c *cloud) Describe(_ context.Context, ids []string) ([]ec2.Instance, error) {
@@ -173,9 +182,13 @@ type store struct {
 	deleted []string
 	listed  []ec2.StoredTemplate
 	fail    func(t ec2.Template) error
+	wait    func(t ec2.Template) // before a template is made
 }
 
 func (s *store) EnsureTemplate(_ context.Context, t ec2.Template) error {
+	if s.wait != nil {
+		s.wait(t)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strconv"
 	"sync"
 	"time"
 
@@ -119,6 +120,9 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 			return // written by another process that believed itself the leader; its word stands
 		}
 		label(c, l.labels(a.instance, instanceType, zoneID))
+		if group := placementGroupOf(class); group != "" {
+			label(c, map[string]string{v1.LabelPlacementGroupID: group})
+		}
 		annotate(c, class, a.instance.PrivateDNSName)
 	}, func(c *karpv1.NodeClaim) {
 		if c.Status.ProviderID != "" {
@@ -153,6 +157,17 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 	}
 }
 
+// placementGroupOf is the id of the class's placement group, empty without one.
+func placementGroupOf(class *v1.EC2NodeClass) string {
+	if class == nil {
+		return ""
+	}
+	if g := ec2.PlacementGroupOf(class); g != nil {
+		return g.ID
+	}
+	return ""
+}
+
 // offeringOf returns the price and zone id of the offering an instance came from.
 func offeringOf(t *capacity.InstanceType, i ec2.Instance) (price float64, zoneID string) {
 	if t == nil {
@@ -161,12 +176,19 @@ func offeringOf(t *capacity.InstanceType, i ec2.Instance) (price float64, zoneID
 	for _, o := range t.Offerings {
 		if o.Zone == i.Zone {
 			zoneID = o.ZoneID
-			if o.CapacityType == i.CapacityType {
+			if o.CapacityType == i.CapacityType && o.ReservationID == reservationID(i) {
 				return o.Price, o.ZoneID
 			}
 		}
 	}
 	return 0, zoneID
+}
+
+func reservationID(i ec2.Instance) string {
+	if i.Reservation == nil {
+		return ""
+	}
+	return i.Reservation.ID
 }
 
 // labels are the labels the instance decides.
@@ -183,6 +205,20 @@ func (l *Launcher) labels(i ec2.Instance, t *capacity.InstanceType, zoneID strin
 	}
 	if zoneID != "" {
 		out[v1.LabelTopologyZoneID] = zoneID
+	}
+	if i.Tenancy != "" {
+		out[v1.LabelInstanceTenancy] = i.Tenancy
+	}
+	if i.Partition > 0 {
+		out[v1.LabelPlacementGroupPartition] = strconv.Itoa(int(i.Partition))
+	}
+	if r := i.Reservation; r != nil {
+		out[v1.LabelCapacityReservationID] = r.ID
+		out[v1.LabelCapacityReservationInterruptible] = strconv.FormatBool(r.Interruptible)
+		out[v1.LabelCapacityReservationType] = string(v1.CapacityReservationTypeDefault)
+		if r.Block {
+			out[v1.LabelCapacityReservationType] = string(v1.CapacityReservationTypeCapacityBlock)
+		}
 	}
 	return out
 }

@@ -6,6 +6,7 @@ package launch
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,9 @@ func TestLaunchWritesRequestAndClaim(t *testing.T) {
 		kube := newKube(t, readyClass())
 		r := newRig(kube, newCloud())
 		r.cloud.hide = 2
+		if err := r.Templates.sync(quiet(t.Context())); err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
 		synctest.Wait()
@@ -57,8 +61,8 @@ func TestLaunchWritesRequestAndClaim(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("overrides (-want +got):\n%s", d)
 		}
-		if len(r.store.made) != 2 || req.Overrides[0].TemplateName != r.store.made[0].Name {
-			t.Errorf("made %d templates before the call, want one for each image", len(r.store.made))
+		if len(r.store.made) != 4 {
+			t.Errorf("made %d templates, want one for each image and market, all ahead of the launch", len(r.store.made))
 		}
 
 		c := get(t, kube, "claim-0")
@@ -217,6 +221,57 @@ func TestFailuresByKind(t *testing.T) {
 			wantEvents: []string{"LaunchFailed", "LaunchFailed"},
 		},
 		{
+			name: "a quota is used up: everything that counts against it is left alone", claims: 1,
+			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+				return ec2.FleetResult{}, failure(capacity.NoCapacity, ec2.CodeVCPUQuota, key("m5.large", "a", "spot")), n == 0
+			},
+			wantCalls: []string{"uid-claim-0×1", "uid-claim-0×1"}, wantInstances: 1, wantOut: allSpot,
+		},
+		{
+			name: "no spot role: on demand at once", claims: 1,
+			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+				if req.CapacityType == "on-demand" {
+					return ec2.FleetResult{}, nil, false
+				}
+				return ec2.FleetResult{}, failure(capacity.Unauthorized, ec2.CodeSpotRole), true
+			},
+			wantCalls: []string{"uid-claim-0×1", "uid-claim-0×1"}, wantInstances: 1, wantOut: allSpot,
+		},
+		{
+			name: "no spot role, said inside an answer", claims: 1,
+			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+				if req.CapacityType == "on-demand" {
+					return ec2.FleetResult{}, nil, false
+				}
+				return ec2.FleetResult{Errors: []*capacity.Error{failure(capacity.Unauthorized, ec2.CodeSpotRole)}}, nil, true
+			},
+			wantCalls: []string{"uid-claim-0×1", "uid-claim-0-2×1"}, wantInstances: 1, wantOut: allSpot,
+		},
+		{
+			name: "server errors for spot only: other offerings after three of them, remembered once those worked", claims: 1,
+			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+				if req.CapacityType == "on-demand" {
+					return ec2.FleetResult{}, nil, false
+				}
+				return ec2.FleetResult{}, failure(capacity.Unavailable, "InternalError"), true
+			},
+			wantCalls:     []string{"uid-claim-0×1", "uid-claim-0×1", "uid-claim-0×1", "uid-claim-0-2×1"},
+			wantInstances: 1, wantWithin: 7 * time.Second, wantOut: allSpot,
+		},
+		{
+			name: "server errors for everything: EC2 is failing, nothing is a shortage", claims: 1,
+			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+				return ec2.FleetResult{}, failure(capacity.Unavailable, "InternalError"), n < 12
+			},
+			wantCalls: []string{
+				"uid-claim-0×1", "uid-claim-0×1", "uid-claim-0×1", // spot
+				"uid-claim-0-2×1", "uid-claim-0-2×1", "uid-claim-0-2×1", // on demand
+				"uid-claim-0-3×1", "uid-claim-0-3×1", "uid-claim-0-3×1", // with a GPU
+				"uid-claim-0-4×1", "uid-claim-0-4×1", "uid-claim-0-4×1", "uid-claim-0-4×1", // from the beginning, for as long as it takes
+			},
+			wantInstances: 1, wantWithin: time.Minute,
+		},
+		{
 			name: "template gone: made again and tried at once", claims: 1,
 			script: func(n int, _ ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
 				return ec2.FleetResult{}, failure(capacity.NotReady, ec2.CodeTemplateNotFound), n == 0
@@ -269,6 +324,142 @@ func TestFailuresByKind(t *testing.T) {
 					if !r.out.Out(k) {
 						t.Errorf("offering %v is not remembered as out", k)
 					}
+				}
+				if tc.wantOut == nil && tc.wantReason == "" && len(r.out.out) > 0 {
+					t.Errorf("remembered as out: %v", r.out.out)
+				}
+			})
+		})
+	}
+}
+
+// A launch from a new pool waits for one template at most; the others are made meanwhile.
+func TestColdLaunchMakesOneTemplate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := newKube(t, readyClass())
+		r := newRig(kube, newCloud())
+		before := -1
+		r.cloud.script = func(int, ec2.FleetRequest, func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
+			r.store.mu.Lock()
+			defer r.store.mu.Unlock()
+			before = len(r.store.made)
+			return ec2.FleetResult{}, nil, false
+		}
+		slow := make(chan struct{})
+		r.store.wait = func(tmpl ec2.Template) {
+			if tmpl.ImageID != "ami-arm64" { // the cheapest offering's
+				<-slow
+			}
+		}
+		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
+		synctest.Wait()
+		if len(r.cloud.sent) != 1 || before != 1 {
+			t.Fatalf("%d calls were sent, the first after %d templates, want 1 and 1", len(r.cloud.sent), before)
+		}
+		for _, o := range r.cloud.sent[0].Overrides {
+			if o.ImageID != "ami-arm64" {
+				t.Errorf("the request names image %s, whose template is not made yet", o.ImageID)
+			}
+		}
+		close(slow)
+		synctest.Wait()
+		if len(r.store.made) != 2 {
+			t.Errorf("%d templates were made in the end, want 2", len(r.store.made))
+		}
+	})
+}
+
+// places counts the free places of reservations.
+type places struct {
+	free      map[string]int32
+	exhausted []string
+}
+
+func (p *places) Take(id string, n int32) int32 {
+	n = min(n, p.free[id])
+	p.free[id] -= n
+	return n
+}
+func (p *places) Return(id string, n int32) { p.free[id] += n }
+func (p *places) Exhausted(id string)       { p.exhausted = append(p.exhausted, id) }
+
+// Five equal claims, two places in a reservation: two are launched into it, three on demand, and no call fails.
+func TestReservedPlacesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := newKube(t, readyClass())
+		r := newRig(kube, newCloud())
+		slots := &places{free: map[string]int32{"cr-1": 2, "cr-0": 0}}
+		r.Slots = slots
+		m5 := builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(0.096, "us-east-1a", "us-east-1b").Obj()
+		for _, id := range []string{"cr-0", "cr-1"} {
+			m5.Offerings = append(m5.Offerings, capacity.Offering{
+				Zone: "us-east-1a", CapacityType: "reserved", ReservationID: id, ReservationType: "default", Price: 1e-9,
+			})
+		}
+		r.Launcher.Catalogs = catalogs{capacity.NewCatalog([]*capacity.InstanceType{m5})}
+		r.Launch(quiet(t.Context()), create(t, kube, claims(5, "group")...))
+		synctest.Wait()
+		if d := cmp.Diff([]string{"group×2", "group-2×3"}, tokens(r.cloud.sent)); d != "" {
+			t.Errorf("calls (-want +got):\n%s", d)
+		}
+		first := r.cloud.sent[0]
+		if first.CapacityType != "reserved" || len(first.Overrides) != 1 || first.Overrides[0].ReservationID != "cr-1" || r.cloud.sent[1].CapacityType != "on-demand" {
+			t.Errorf("calls are %+v", r.cloud.sent)
+		}
+		var into []string
+		for _, tmpl := range r.store.made {
+			if tmpl.Reservation != nil {
+				into = append(into, tmpl.Reservation.ID)
+			}
+		}
+		if d := cmp.Diff([]string{"cr-1"}, into); d != "" {
+			t.Errorf("templates that name a reservation (-want +got):\n%s", d)
+		}
+		reserved := 0
+		for i := range 5 {
+			c := get(t, kube, "claim-"+strconv.Itoa(i))
+			if c.Labels[v1.LabelCapacityReservationID] == "cr-1" && c.Labels[karpv1.CapacityTypeLabelKey] == "reserved" && c.Labels[v1.LabelCapacityReservationType] == "default" {
+				reserved++
+			}
+		}
+		if reserved != 2 || slots.free["cr-1"] != 0 {
+			t.Errorf("%d claims say that they are reserved and %d places are left, want 2 and 0", reserved, slots.free["cr-1"])
+		}
+	})
+}
+
+func TestReservedPlacesAreGivenBack(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		err           *capacity.Error
+		wantFree      int32
+		wantExhausted []string
+	}{
+		{"the call failed", failure(capacity.NoCapacity, "InsufficientInstanceCapacity"), 1, nil},
+		{"full after all", failure(capacity.NoCapacity, ec2.CodeReservationFull), 1, []string{"cr-1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := newKube(t, readyClass())
+				r := newRig(kube, newCloud())
+				slots := &places{free: map[string]int32{"cr-1": 1}}
+				r.Slots = slots
+				r.cloud.script = func(n int, _ ec2.FleetRequest, _ func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
+					return ec2.FleetResult{}, tc.err, n == 0
+				}
+				m5 := builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(0.096, "us-east-1a").Obj()
+				m5.Offerings = append(m5.Offerings, capacity.Offering{Zone: "us-east-1a", CapacityType: "reserved", ReservationID: "cr-1", Price: 1e-9})
+				r.Launcher.Catalogs = catalogs{capacity.NewCatalog([]*capacity.InstanceType{m5})}
+				r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
+				synctest.Wait()
+				if len(r.cloud.sent) != 2 || r.cloud.sent[1].CapacityType != "on-demand" {
+					t.Errorf("calls %v, the second not on demand", tokens(r.cloud.sent))
+				}
+				if slots.free["cr-1"] != tc.wantFree {
+					t.Errorf("%d places are free, want %d", slots.free["cr-1"], tc.wantFree)
+				}
+				if d := cmp.Diff(tc.wantExhausted, slots.exhausted); d != "" {
+					t.Errorf("exhausted (-want +got):\n%s", d)
 				}
 			})
 		})

@@ -29,6 +29,10 @@ const (
 	LaunchGroupAnnotation = capacity.LaunchGroupAnnotation
 	// NodeNameAnnotation on a NodeClaim is the name its Node will have, known before the Node exists.
 	NodeNameAnnotation = "slipway.sh/node-name"
+	// AllocationStrategyAnnotation on a NodeClaim (set it in NodePool spec.template.metadata.annotations) with the value
+	// "prioritized" makes EC2 go by price alone, on-demand strictly and spot as far as capacity allows, instead of weighing
+	// spot prices against the depth of their pools.
+	AllocationStrategyAnnotation = "slipway.sh/allocation-strategy"
 )
 
 // Cloud buys instances and describes them. Errors carry a [capacity.Kind].
@@ -49,6 +53,16 @@ type Catalogs interface {
 type Shortages interface {
 	Mark(keys ...capacity.OfferingKey)
 	Out(key capacity.OfferingKey) bool
+}
+
+// Slots counts the free places of capacity reservations; [ec2.Slots] does.
+type Slots interface {
+	// Take books up to n places and returns how many there were.
+	Take(reservation string, n int32) int32
+	// Return gives back places that were taken and not used.
+	Return(reservation string, n int32)
+	// Exhausted records that EC2 found the reservation full.
+	Exhausted(reservation string)
 }
 
 // Reporter learns how launches end.
@@ -94,6 +108,7 @@ type Options struct {
 	Shortages Shortages
 	Templates *Templates
 	Subnets   *Subnets
+	Slots     Slots   // places in capacity reservations; nil launches into none
 	Tagger    *Tagger // background tags (Name, nodeclaim); nil for none
 	Reporter  Reporter
 	Events    Events

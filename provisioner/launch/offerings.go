@@ -18,7 +18,8 @@ const (
 	// maxOfferings is how many offerings one fleet request carries: enough for EC2 to pick from deep pools. (Karpenter
 	// sends 60 instance types.)
 	maxOfferings = 60
-	// maxOverrides is EC2's limit, used up only where minValues asks for more variety than the cheapest have.
+	// maxOverrides is EC2's limit, used up only where minValues asks for more variety than the cheapest have, and after EC2
+	// was out of what an attempt asked for.
 	maxOverrides = 300
 )
 
@@ -46,15 +47,16 @@ func wantedBy(c *karpv1.NodeClaim) (wanted, error) {
 }
 
 // choose returns the offerings to ask EC2 for, cheapest first and all of one capacity type: reserved before spot before
-// on-demand, spot without what is dearer than the cheapest on-demand. out says which offerings are not to be had. The
+// on-demand, spot without what is dearer than the cheapest on-demand; a reservation alone, because its places are counted.
+// most bounds the answer and out says which offerings are not to be had. The
 // error, of kind NoCapacity, says which condition left nothing over.
-func choose(cat *capacity.Catalog, w wanted, out func(capacity.OfferingKey) bool) ([]capacity.CatalogOffering, error) {
+func choose(cat *capacity.Catalog, w wanted, most int, out func(capacity.OfferingKey) bool) ([]capacity.CatalogOffering, error) {
 	match := cat.Match(w.requirements)
-	available := collect(cat, match, w, out)
+	available := collect(cat, match, w, most, out)
 	if len(available) == 0 {
 		return nil, whyNone(cat, match, w)
 	}
-	return limit(oneCapacityType(available, w.minValues), w)
+	return limit(oneCapacityType(available, w.minValues), w, most)
 }
 
 // whyNone explains that nothing is to be had.
@@ -81,7 +83,7 @@ func noCapacity(format string, args ...any) error {
 // collect returns the matching offerings that hold the requests and are to be had, cheapest first, and stops when those that
 // follow cannot matter any more. Bare metal and accelerated types are bought only when nothing else will do, unless minValues
 // asks for variety.
-func collect(cat *capacity.Catalog, match capacity.Set, w wanted, out func(capacity.OfferingKey) bool) []capacity.CatalogOffering {
+func collect(cat *capacity.Catalog, match capacity.Set, w wanted, most int, out func(capacity.OfferingKey) bool) []capacity.CatalogOffering {
 	fits := make(map[int]bool, 64)
 	count := map[string]int{}
 	var plain, special []capacity.CatalogOffering
@@ -102,7 +104,7 @@ func collect(cat *capacity.Catalog, match capacity.Set, w wanted, out func(capac
 		default:
 			plain = append(plain, o)
 			count[o.CapacityType]++
-			if !w.minValues && enough(count) {
+			if !w.minValues && enough(count, most) {
 				return plain
 			}
 		}
@@ -115,12 +117,12 @@ func collect(cat *capacity.Catalog, match capacity.Set, w wanted, out func(capac
 
 // enough reports whether offerings dearer than those counted cannot be chosen: a full request of spot, or spot and an
 // on-demand offering that all further spot is dearer than, or a full request of on-demand without any cheaper spot.
-func enough(count map[string]int) bool {
+func enough(count map[string]int, most int) bool {
 	if count[karpv1.CapacityTypeReserved] > 0 {
 		return false
 	}
 	spot, onDemand := count[karpv1.CapacityTypeSpot], count[karpv1.CapacityTypeOnDemand]
-	return spot >= maxOfferings || (spot > 0 && onDemand > 0) || onDemand >= maxOfferings
+	return spot >= most || (spot > 0 && onDemand > 0) || onDemand >= most
 }
 
 func exotic(t *capacity.InstanceType) bool {
@@ -142,7 +144,7 @@ func oneCapacityType(in []capacity.CatalogOffering, minValues bool) []capacity.C
 		byType[o.CapacityType] = append(byType[o.CapacityType], o)
 	}
 	if reserved := byType[karpv1.CapacityTypeReserved]; len(reserved) > 0 {
-		return reserved
+		return reserved[:1]
 	}
 	spot, onDemand := byType[karpv1.CapacityTypeSpot], byType[karpv1.CapacityTypeOnDemand]
 	if len(onDemand) > 0 && !minValues {
@@ -158,9 +160,9 @@ func oneCapacityType(in []capacity.CatalogOffering, minValues bool) []capacity.C
 	return onDemand
 }
 
-// limit returns the cheapest maxOfferings, or as many more as minValues needs.
-func limit(in []capacity.CatalogOffering, w wanted) ([]capacity.CatalogOffering, error) {
-	n := min(len(in), maxOfferings)
+// limit returns the cheapest, as many as most allows or minValues needs.
+func limit(in []capacity.CatalogOffering, w wanted, most int) ([]capacity.CatalogOffering, error) {
+	n := min(len(in), most)
 	if !w.minValues {
 		return in[:n], nil
 	}

@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := choose(catalog, w, func(k capacity.OfferingKey) bool {
+			got, err := choose(catalog, w, maxOfferings, func(k capacity.OfferingKey) bool {
 				return slices.Contains(tc.out, k)
 			})
 			if tc.wantErr != "" {
@@ -130,7 +130,7 @@ func TestChooseCutsToSixty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := choose(builder.Catalog(types...), w, func(capacity.OfferingKey) bool { return false })
+	got, err := choose(builder.Catalog(types...), w, maxOfferings, func(capacity.OfferingKey) bool { return false })
 	if err != nil || len(got) != 60 || got[59].Type.Name != "m5.size29" {
 		t.Errorf("%d offerings, error %v; want the 60 cheapest", len(got), err)
 	}

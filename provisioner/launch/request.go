@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/awslabs/operatorpkg/status"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -25,92 +27,197 @@ type request struct {
 	fleet     ec2.FleetRequest
 	claim     *karpv1.NodeClaim
 	class     *v1.EC2NodeClass
+	catalog   *capacity.Catalog
+	wanted    wanted
 	images    []image
 	offerings []capacity.CatalogOffering
 	// subnets are those named, by zone; templates the names of those named.
 	subnets   map[string]string
 	templates []string
-	// booked addresses in each of the subnets.
+	// booked addresses in each of the subnets, and places taken of the reservation.
 	booked int64
+	places int32
 }
 
 // request builds the next attempt: steps 1 to 3 of the package comment, and the request of step 4.
 func (r *run) request(ctx context.Context) (*request, error) {
-	claim := r.waiting[0].claim
+	req := &request{claim: r.waiting[0].claim, subnets: map[string]string{}}
 	// 1. Class and catalogue.
-	class, err := classOf(ctx, r.l.Kube, claim)
-	if err != nil {
+	var err error
+	if req.class, err = classOf(ctx, r.l.Kube, req.claim); err != nil {
 		return nil, err
 	}
-	catalog := r.l.Catalogs.For(class)
-	if catalog == nil {
-		return nil, &capacity.Error{Kind: capacity.Unavailable, Err: fmt.Errorf("instance types and prices of EC2NodeClass %q are not known yet", class.Name)}
+	if req.catalog = r.l.Catalogs.For(req.class); req.catalog == nil {
+		return nil, &capacity.Error{Kind: capacity.Unavailable, Err: fmt.Errorf("instance types and prices of EC2NodeClass %q are not known yet", req.class.Name)}
 	}
-	// 2. Offerings.
-	want, err := wantedBy(claim)
-	if err != nil {
+	if req.wanted, err = wantedBy(req.claim); err != nil {
 		return nil, err
 	}
-	images, err := imagesOf(class)
-	if err != nil {
+	if req.images, err = imagesOf(req.class); err != nil {
 		return nil, err
 	}
-	// 3. Subnets. A zone without one is as good as out of everything.
-	subnets := r.l.Subnets.pick(class)
-	offerings, err := choose(catalog, want, func(k capacity.OfferingKey) bool {
-		return subnets[k.Zone] == "" || r.out[k] || r.l.Shortages.Out(k)
-	})
-	if err != nil {
+	// 2. Offerings, and 3. subnets: a zone without one is as good as out of everything.
+	subnets := r.l.Subnets.pick(req.class)
+	if err := r.choose(req, subnets); err != nil {
 		return nil, err
 	}
 	// 4. The call.
-	req := &request{claim: claim, class: class, images: images, offerings: offerings, subnets: map[string]string{}}
+	first := req.offerings[0]
 	req.fleet = ec2.FleetRequest{
-		Token:        token(r.id, r.attempt),
-		Count:        int32(len(r.waiting)),
-		CapacityType: offerings[0].CapacityType,
-		Tags:         r.l.tags(r.id, claim, class),
-		Context:      ptr.Deref(class.Spec.Context, ""),
+		Token:         token(r.id, r.attempt),
+		Count:         int32(len(r.waiting)),
+		CapacityType:  first.CapacityType,
+		Block:         first.ReservationType == string(v1.CapacityReservationTypeCapacityBlock),
+		Interruptible: first.ReservationInterruptible,
+		Prioritized:   req.claim.Annotations[AllocationStrategyAnnotation] == "prioritized",
+		Tags:          r.l.tags(r.id, req.claim, req.class),
+		Context:       ptr.Deref(req.class.Spec.Context, ""),
 	}
-	if r.attempt == 1 {
+	switch {
+	case first.ReservationID != "":
+		req.fleet.Count = req.places
+	case r.attempt == 1:
 		req.fleet.Count += int32(r.done) // a repeated first call has to be the same call
 	}
 	if err := r.override(ctx, req, subnets); err != nil {
+		r.giveBack(req, 0)
 		return nil, err
 	}
 	r.book(req)
 	return req, nil
 }
 
+// choose picks the offerings to ask for. Where the reservation among them has no free place the next is looked at.
+func (r *run) choose(req *request, subnets map[string]string) error {
+	most := maxOfferings
+	if r.attempt > 1 {
+		most = maxOverrides // the deep pools have been tried
+	}
+	out := func(k capacity.OfferingKey) bool {
+		return subnets[k.Zone] == "" || r.out[k] || r.doubted[k] || r.l.Shortages.Out(k) || k.ReservationID != "" && r.l.Slots == nil
+	}
+	for {
+		offerings, err := choose(req.catalog, req.wanted, most, out)
+		switch {
+		case err != nil && len(r.doubted) > 0:
+			clear(r.doubted)
+			r.blind = true
+			continue
+		case err != nil && r.last != nil:
+			return noCapacity("%w; the last refusal was %w", err, r.last)
+		case err != nil:
+			return err
+		}
+		req.offerings = offerings
+		first := offerings[0]
+		if first.ReservationID == "" {
+			return nil
+		}
+		if req.places = r.l.Slots.Take(first.ReservationID, int32(len(r.waiting))); req.places > 0 {
+			return nil
+		}
+		r.out[first.Key()] = true
+	}
+}
+
+// giveBack returns the places that were taken of the reservation and not used.
+func (r *run) giveBack(req *request, used int32) {
+	if id := req.offerings[0].ReservationID; id != "" && req.places > used {
+		r.l.Slots.Return(id, req.places-used)
+		req.places = used
+	}
+}
+
 // override fills in the acceptable (type, subnet, template) combinations.
 func (r *run) override(ctx context.Context, req *request, subnets map[string]string) error {
-	names := map[string]string{} // image → template
+	names, err := r.templates(ctx, req) // image → template
+	if err != nil {
+		return err
+	}
 	for _, o := range req.offerings {
 		id := imageFor(req.images, o.Type)
-		if id == "" {
+		name := names[id]
+		if name == "" {
 			continue
-		}
-		name, ok := names[id]
-		if !ok {
-			var err error
-			if name, err = r.l.Templates.name(ctx, req.class, req.claim, id, req.fleet.CapacityType == karpv1.CapacityTypeSpot); err != nil {
-				return err
-			}
-			if err = r.l.Templates.ensure(ctx, name, false); err != nil {
-				return err
-			}
-			names[id] = name
-			req.templates = append(req.templates, name)
 		}
 		req.subnets[o.Zone] = subnets[o.Zone]
 		req.fleet.Overrides = append(req.fleet.Overrides, ec2.FleetOverride{
 			TemplateName: name, InstanceType: o.Type.Name, SubnetID: subnets[o.Zone], Zone: o.Zone, ImageID: id, Priority: o.Price,
+			ReservationID: o.ReservationID,
 		})
 	}
 	if len(req.fleet.Overrides) == 0 {
 		return noCapacity("no image of EC2NodeClass %q boots on any of the %d offerings chosen", req.class.Name, len(req.offerings))
 	}
 	return nil
+}
+
+// templates names the launch templates of the request's images. Those that exist are used; if none does yet, the one for
+// the cheapest offering is made and the others, which the next launch will find, are made meanwhile: a launch waits for
+// no more than one. Only minValues, which may need the variety, waits for all of them.
+func (r *run) templates(ctx context.Context, req *request) (map[string]string, error) {
+	v := variantOf(req)
+	shape := shapeOfClaim(ctx, r.l.Kube, req.claim)
+	names := map[string]string{}
+	var order, missing []string // images
+	for _, o := range req.offerings {
+		id := imageFor(req.images, o.Type)
+		if _, ok := names[id]; ok || id == "" {
+			continue
+		}
+		name, err := r.l.Templates.nameOf(ctx, req.class, shape, id, v)
+		if err != nil {
+			return nil, err
+		}
+		names[id] = name
+		order = append(order, id)
+		if !r.l.Templates.exists(name) {
+			missing = append(missing, id)
+		}
+	}
+	for i, id := range missing {
+		if req.wanted.minValues || (i == 0 && len(missing) == len(order)) {
+			if err := r.l.Templates.ensure(ctx, names[id], false); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		name := names[id]
+		delete(names, id)
+		go func() {
+			if err := r.l.Templates.ensure(ctx, name, false); err != nil {
+				log.FromContext(ctx).V(1).Info("launch template will be made when it is needed", "template", name, "reason", err.Error())
+			}
+		}()
+	}
+	for _, id := range order {
+		if names[id] != "" {
+			req.templates = append(req.templates, names[id])
+		}
+	}
+	return names, nil
+}
+
+// variantOf is what the request's templates have to say about the market and the place.
+func variantOf(req *request) variant {
+	first := req.offerings[0]
+	v := variant{spot: first.CapacityType == karpv1.CapacityTypeSpot}
+	if q, ok := req.wanted.requirements[v1.LabelInstanceTenancy]; ok {
+		v.tenancy = tenancyFor(q)
+	}
+	if q, ok := req.wanted.requirements[v1.LabelPlacementGroupPartition]; ok && q.Finite() {
+		for _, value := range q.Values() { // the lowest, as Karpenter
+			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n > 0 && (v.partition == 0 || int32(n) < v.partition) {
+				v.partition = int32(n)
+			}
+		}
+	}
+	if first.ReservationID != "" {
+		v.reservation = ec2.ReservationRef{
+			ID: first.ReservationID, Block: first.ReservationType == string(v1.CapacityReservationTypeCapacityBlock), Interruptible: first.ReservationInterruptible,
+		}
+	}
+	return v
 }
 
 // book takes the addresses the nodes will use off every subnet the request names, until it is answered; handing out an

@@ -36,8 +36,13 @@ type run struct {
 	done int
 	// attempt counts from 1; it moves on only when EC2 has answered.
 	attempt int
-	// out are the offerings EC2 refused in this launch, beyond what Shortages remembers.
-	out map[capacity.OfferingKey]bool
+	// out are the offerings EC2 refused in this launch, beyond what Shortages remembers; last is the refusal that came last.
+	out  map[capacity.OfferingKey]bool
+	last error
+	// doubted are offerings whose requests EC2 failed to carry out; they are not asked for while there are others. blind says
+	// that there were none, so that EC2 as a whole must be failing.
+	doubted map[capacity.OfferingKey]bool
+	blind   bool
 	// found are instances with the launch's tag that were there before the first attempt.
 	found []ec2.Instance
 	// settled is set after the pause for calls of another process.
@@ -56,7 +61,7 @@ type run struct {
 func newRun(l *Launcher, id string, claims []*pending, before launched) *run {
 	r := &run{
 		l: l, id: id, waiting: claims, owned: map[string]bool{}, done: before.total,
-		attempt: 1, deadline: l.Clock.Now().Add(l.Timeout), out: map[capacity.OfferingKey]bool{}, found: before.instances, settled: before.fresh,
+		attempt: 1, deadline: l.Clock.Now().Add(l.Timeout), out: map[capacity.OfferingKey]bool{}, doubted: map[capacity.OfferingKey]bool{}, found: before.instances, settled: before.fresh,
 	}
 	for instance := range before.owned {
 		r.owned[instance] = true
@@ -103,11 +108,13 @@ func (r *run) try(ctx context.Context) error {
 	defer r.release(req)
 	s := sent{req: req}
 	result, err := r.send(ctx, &s)
+	r.giveBack(req, int32(len(result.Instances)))
 	if err != nil {
 		return r.failed(ctx, err, req)
 	}
 	r.attempt++
-	r.handOut(ctx, instancesOf(result.Instances), s)
+	r.believe(ctx, result)
+	r.handOut(ctx, instancesOf(result.Instances, req.fleet), s)
 	return r.failedPartly(ctx, result, req)
 }
 
@@ -166,6 +173,9 @@ func (r *run) send(ctx context.Context, s *sent) (ec2.FleetResult, error) {
 		if err == nil || !transient(kind) {
 			return result, err
 		}
+		if n+1 >= doubtAfter && r.mayDoubt(err) {
+			return result, err
+		}
 		log.FromContext(ctx).V(1).Info("CreateFleet will be retried", "attempt", r.attempt, "kind", string(kind), "reason", err.Error())
 		if !r.sleep(ctx, backoff(fastRetry, fastRetryMax, n, err), nil) {
 			return result, fmt.Errorf("giving up after %s: %w", r.l.Timeout, err)
@@ -218,10 +228,13 @@ func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 	r.finishing.Go(func() { r.l.finish(ctx, given) })
 }
 
-func instancesOf(in []ec2.FleetInstance) []ec2.Instance {
+func instancesOf(in []ec2.FleetInstance, req ec2.FleetRequest) []ec2.Instance {
 	out := make([]ec2.Instance, len(in))
 	for i, f := range in {
 		out[i] = ec2.Instance{ID: f.ID, InstanceType: f.InstanceType, Zone: f.Zone, CapacityType: f.CapacityType, SubnetID: f.SubnetID, ImageID: f.ImageID}
+		if f.ReservationID != "" {
+			out[i].Reservation = &ec2.ReservationRef{ID: f.ReservationID, Block: req.Block, Interruptible: req.Interruptible}
+		}
 	}
 	return out
 }

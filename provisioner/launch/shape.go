@@ -100,8 +100,19 @@ func (s shape) nodeTaints() []corev1.Taint {
 	return append(out, karpv1.UnregisteredNoExecuteTaint)
 }
 
-// templateOf is the launch template for an image of a class and a shape.
-func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image string, spot bool) (ec2.Template, error) {
+// variant tells the templates of one class, shape and image apart: how the instance is bought and where it is put.
+type variant struct {
+	// spot templates tag the spot request, which Karpenter's published IAM policy wants and on-demand launches refuse.
+	spot bool
+	// tenancy is empty for the default, partition 0 for any.
+	tenancy   string
+	partition int32
+	// reservation is what the instance has to run in, without id if in none.
+	reservation ec2.ReservationRef
+}
+
+// templateOf is the launch template for an image of a class, a shape and a variant.
+func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image string, v variant) (ec2.Template, error) {
 	family, err := ec2.Family(class)
 	if err != nil {
 		return ec2.Template{}, err
@@ -115,7 +126,13 @@ func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image stri
 		return ec2.Template{}, err
 	}
 	t.ImageID, t.UserData, t.Tags = image, userData, templateTags(cluster.Name, class, s.Pool)
-	t.Spot = spot
+	t.Spot, t.Tenancy, t.Partition = v.spot, v.tenancy, v.partition
+	if v.reservation.ID != "" {
+		t.Reservation = &v.reservation
+	}
+	if group := ec2.PlacementGroupOf(class); group != nil {
+		t.PlacementGroup = group.ID
+	}
 	t.Name = ec2.TemplateName(t)
 	return t, nil
 }

@@ -102,7 +102,8 @@ func (s *Subnets) pick(class *v1.EC2NodeClass) map[string]string {
 	}
 	best := map[string]choice{}
 	for _, sub := range slices.SortedFunc(slices.Values(class.Status.Subnets), func(a, b v1.Subnet) int { return strings.Compare(a.ID, b.ID) }) {
-		if now.Before(s.full[sub.ID]) {
+		// Bookings order the choice and close nothing: they are what nodes may take at the most.
+		if free, known := s.free[sub.ID]; known && free <= 0 || now.Before(s.full[sub.ID]) {
 			continue
 		}
 		c := choice{id: sub.ID, free: s.left(sub.ID, now)}

@@ -69,7 +69,7 @@ type nameKey struct {
 	class          types.UID
 	version, shape string
 	image          string
-	spot           bool
+	variant        variant
 }
 
 // making is a template being made, which others wait for.
@@ -168,8 +168,8 @@ func (t *Templates) namesOf(ctx context.Context, pool *karpv1.NodePool) ([]strin
 	}
 	var names []string
 	for _, ami := range class.Status.AMIs {
-		for _, spot := range markets(pool) {
-			name, err := t.nameOf(ctx, class, shapeOfPool(pool), ami.ID, spot)
+		for _, v := range variants(pool) {
+			name, err := t.nameOf(ctx, class, shapeOfPool(pool), ami.ID, v)
 			if err != nil {
 				return names, err
 			}
@@ -179,32 +179,50 @@ func (t *Templates) namesOf(ctx context.Context, pool *karpv1.NodePool) ([]strin
 	return names, nil
 }
 
-// markets says whether the pool buys on demand (false), spot (true) or both. A template is for one market: Karpenter's
-// published IAM policy wants spot requests tagged, which only a template for spot can do.
-func markets(pool *karpv1.NodePool) []bool {
-	allowed := capacity.Exists(karpv1.CapacityTypeLabelKey)
+// variants are those the pool's launches are most likely to need: on demand, spot or both, on dedicated hardware if the pool
+// insists on it. Templates for a reservation or a partition are made when the first launch needs them: there may be many.
+func variants(pool *karpv1.NodePool) []variant {
+	kind, tenancy := capacity.Exists(karpv1.CapacityTypeLabelKey), capacity.Exists(v1.LabelInstanceTenancy)
 	for _, r := range pool.Spec.Template.Spec.Requirements {
-		if q, err := capacity.NewRequirement(r.Key, r.Operator, r.Values...); err == nil && q.Key == karpv1.CapacityTypeLabelKey {
-			allowed = allowed.Intersect(q)
+		q, err := capacity.NewRequirement(r.Key, r.Operator, r.Values...)
+		switch {
+		case err != nil: // the pool's condition says so
+		case q.Key == karpv1.CapacityTypeLabelKey:
+			kind = kind.Intersect(q)
+		case q.Key == v1.LabelInstanceTenancy:
+			tenancy = tenancy.Intersect(q)
 		}
 	}
-	var out []bool
-	if allowed.Has(karpv1.CapacityTypeOnDemand) || allowed.Has(karpv1.CapacityTypeReserved) {
-		out = append(out, false)
+	v := variant{tenancy: tenancyFor(tenancy)}
+	var out []variant
+	if kind.Has(karpv1.CapacityTypeOnDemand) {
+		out = append(out, v)
 	}
-	if allowed.Has(karpv1.CapacityTypeSpot) {
-		out = append(out, true)
+	if kind.Has(karpv1.CapacityTypeSpot) {
+		v.spot = true
+		out = append(out, v)
 	}
 	return out
 }
 
-// name names the template a claim's instance boots from.
-func (t *Templates) name(ctx context.Context, class *v1.EC2NodeClass, claim *karpv1.NodeClaim, image string, spot bool) (string, error) {
-	return t.nameOf(ctx, class, shapeOfClaim(ctx, t.kube, claim), image, spot)
+// tenancyFor is the tenancy of an instance that may have the ones allowed: empty, which is the default and much cheaper,
+// unless only dedicated will do.
+func tenancyFor(allowed capacity.Requirement) string {
+	if allowed.Has(tenancyDefault) || !allowed.Has(tenancyDedicated) {
+		return ""
+	}
+	return tenancyDedicated
 }
 
-func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape, image string, spot bool) (string, error) {
-	key := nameKey{class: class.UID, version: class.ResourceVersion, shape: s.key(), image: image, spot: spot}
+// Values of the tenancy label (EC2's).
+const (
+	tenancyDefault   = "default"
+	tenancyDedicated = "dedicated"
+)
+
+// nameOf names the template an instance of the shape boots from.
+func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape, image string, v variant) (string, error) {
+	key := nameKey{class: class.UID, version: class.ResourceVersion, shape: s.key(), image: image, variant: v}
 	now := t.clock.Now()
 	t.mu.Lock()
 	if name, ok := t.names[key]; ok {
@@ -217,7 +235,7 @@ func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape,
 	if err != nil {
 		return "", fmt.Errorf("naming the launch template of EC2NodeClass %q: %w", class.Name, err)
 	}
-	spec, err := templateOf(cluster, class, s, image, spot)
+	spec, err := templateOf(cluster, class, s, image, v)
 	if err != nil {
 		return "", fmt.Errorf("naming the launch template of EC2NodeClass %q: %w", class.Name, err)
 	}
@@ -228,6 +246,13 @@ func (t *Templates) nameOf(ctx context.Context, class *v1.EC2NodeClass, s shape,
 	t.specs[spec.Name] = spec
 	t.needed[spec.Name] = now
 	return spec.Name, nil
+}
+
+// exists reports whether the template is known to exist.
+func (t *Templates) exists(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ready[name]
 }
 
 // ensure makes sure that a template named before exists. Callers that come while it is being made wait for the same call.

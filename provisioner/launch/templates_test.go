@@ -47,7 +47,7 @@ func TestTemplatesAreMadeBeforeTheyAreNeeded(t *testing.T) {
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: builder.DefaultClass}, &class); err != nil {
 		t.Fatal(err)
 	}
-	name, err := templates.name(quiet(t.Context()), &class, claim, "ami-amd64", true)
+	name, err := templates.nameOf(quiet(t.Context()), &class, shapeOfClaim(t.Context(), kube, claim), "ami-amd64", variant{spot: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,22 +76,25 @@ func TestTemplatesAreMadeBeforeTheyAreNeeded(t *testing.T) {
 }
 
 func TestTemplatesAreForTheMarketsOfThePool(t *testing.T) {
-	capacityType := func(values ...string) *karpv1.NodePool {
-		return builder.NodePool("p").Require(builder.In(karpv1.CapacityTypeLabelKey, values...)).Obj()
+	onDemand, spot := variant{}, variant{spot: true}
+	pool := func(reqs ...corev1.NodeSelectorRequirement) *karpv1.NodePool {
+		return builder.NodePool("p").Require(reqs...).Obj()
 	}
 	for name, tc := range map[string]struct {
 		pool *karpv1.NodePool
-		want []bool
+		want []variant
 	}{
-		"no requirement": {builder.NodePool("p").Obj(), []bool{false, true}},
-		"spot only":      {capacityType("spot"), []bool{true}},
-		"on demand only": {capacityType("on-demand"), []bool{false}},
-		"reserved":       {capacityType("reserved"), []bool{false}},
-		"both":           {capacityType("spot", "on-demand"), []bool{false, true}},
+		"no requirement": {pool(), []variant{onDemand, spot}},
+		"spot only":      {pool(builder.In(karpv1.CapacityTypeLabelKey, "spot")), []variant{spot}},
+		"on demand only": {pool(builder.In(karpv1.CapacityTypeLabelKey, "on-demand")), []variant{onDemand}},
+		"reserved":       {pool(builder.In(karpv1.CapacityTypeLabelKey, "reserved")), nil}, // made for the reservation when it is used
+		"both":           {pool(builder.In(karpv1.CapacityTypeLabelKey, "spot", "on-demand")), []variant{onDemand, spot}},
+		"dedicated":      {pool(builder.In(v1.LabelInstanceTenancy, "dedicated")), []variant{{tenancy: "dedicated"}, {spot: true, tenancy: "dedicated"}}},
+		"any tenancy":    {pool(builder.In(v1.LabelInstanceTenancy, "dedicated", "default")), []variant{onDemand, spot}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(tc.want, markets(tc.pool)); d != "" {
-				t.Errorf("markets, true is spot (-want +got):\n%s", d)
+			if d := cmp.Diff(tc.want, variants(tc.pool), cmp.AllowUnexported(variant{})); d != "" {
+				t.Errorf("variants (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -176,5 +179,7 @@ func TestSubnets(t *testing.T) {
 		expect("a full subnet takes its zone out", "s2", "")
 		time.Sleep(3 * time.Minute)
 		expect("and comes back", "s2", "s3")
+		s.free["s2"] = 0
+		expect("nothing left by EC2's own count", "s1", "s3")
 	})
 }
