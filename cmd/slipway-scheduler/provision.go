@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -104,7 +105,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		ClusterName: cloud.ClusterName(), Region: cloud.Region(),
 	})
 	prov.Launcher = launcher
-	for _, c := range append(launches.Collectors(), prov.Metrics.Collectors()...) {
+	for _, c := range slices.Concat(launches.Collectors(), prov.Metrics.Collectors(), catalogs.Metrics.Collectors()) {
 		if err := register(c); err != nil {
 			return nil, err
 		}

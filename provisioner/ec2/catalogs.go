@@ -36,8 +36,12 @@ const classRetention = time.Hour
 // snapshot and rebuilds the catalogues in use, so that a reader neither waits
 // for a call nor pays for a rebuild.
 type Catalogs struct {
+	// Metrics are registered by whoever builds the process.
+	Metrics *Metrics
+
 	client *Client
 	tables tables
+	static map[string]float64 // on-demand prices where EC2's price list cannot be asked
 	size   sizing
 
 	// refresh serialises the making of a snapshot from the one before it; it is not held during calls.
@@ -53,12 +57,25 @@ type market struct {
 	types    []*typeFacts                  // sorted by name
 	zones    map[string][]string           // type → zones, sorted
 	onDemand map[string]float64            // type → US dollars an hour
-	spot     map[string]map[string]float64 // type → zone → US dollars an hour
+	spot     map[string]map[string]float64 // type → zone → US dollars an hour; nil if EC2 does not say
+	// pricedOnDemand and pricedSpot say that the prices have been asked for, with or without success. Until then nothing is
+	// sold: a pool that prefers spot would buy on demand.
+	pricedOnDemand, pricedSpot bool
 }
 
 // complete reports whether a catalogue can be built. Prices may be partly missing: what has none is not offered.
 func (m *market) complete() bool {
-	return len(m.types) > 0 && len(m.zones) > 0 && (len(m.onDemand) > 0 || len(m.spot) > 0)
+	return len(m.types) > 0 && len(m.zones) > 0 && m.pricedOnDemand && m.pricedSpot
+}
+
+// spotPrice is the price of the type in the zone; without any word from EC2 that of on-demand, which is its upper bound.
+func (m *market) spotPrice(name, zone string) (float64, bool) {
+	if m.spot == nil {
+		p, ok := m.onDemand[name]
+		return p, ok
+	}
+	p, ok := m.spot[name][zone]
+	return p, ok
 }
 
 // entry is the catalogue of one class.
@@ -77,13 +94,17 @@ func NewCatalogs(c *Client) (*Catalogs, error) {
 	if err != nil {
 		return nil, err
 	}
-	cs := &Catalogs{client: c, tables: t, size: sizing{vmOverhead: c.opts.VMMemoryOverhead, reservedENIs: int64(c.opts.ReservedENIs)}}
+	static, err := staticPrices(c.opts.Region)
+	if err != nil {
+		return nil, err
+	}
+	cs := &Catalogs{Metrics: NewMetrics(), client: c, tables: t, static: static, size: sizing{vmOverhead: c.opts.VMMemoryOverhead, reservedENIs: int64(c.opts.ReservedENIs)}}
 	cs.market.Store(&market{})
 	cs.entries.Store(&map[types.UID]*entry{})
 	return cs, nil
 }
 
-// Complete reports whether types, zones and some prices are known, so that catalogues can be built.
+// Complete reports whether types and zones are known and prices have been asked for, so that catalogues can be built.
 func (cs *Catalogs) Complete() bool { return cs.market.Load().complete() }
 
 // For returns everything that can be bought for the class, or nil while EC2's
@@ -240,7 +261,7 @@ func (m *market) offerings(t *typeFacts, s *nodeShape) []capacity.Offering {
 		for _, usage := range t.usage {
 			price, ok := m.onDemand[t.name], true
 			if usage == spotUsage {
-				price, ok = m.spot[t.name][zone]
+				price, ok = m.spotPrice(t.name, zone)
 			}
 			if ok && price > 0 {
 				out = append(out, capacity.Offering{Zone: zone, ZoneID: id, CapacityType: usage, Price: price})

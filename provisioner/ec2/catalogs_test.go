@@ -32,6 +32,7 @@ func stocked(t testing.TB, c *clocktesting.FakePassiveClock) *Catalogs {
 		m.zones = map[string][]string{"a1.large": {"a"}, "c6g.large": {"a", "b"}, "g4dn.8xlarge": {"a"}, "m5.large": {"a", "b", "c"}}
 		m.onDemand = map[string]float64{"a1.large": 0.05, "c6g.large": 0.068, "g4dn.8xlarge": 2.176, "m5.large": 0.096}
 		m.spot = map[string]map[string]float64{"m5.large": {"a": 0.04, "c": 0.03}, "c6g.large": {"b": 0.02}}
+		m.pricedOnDemand, m.pricedSpot = true, true
 	})
 	return cs
 }

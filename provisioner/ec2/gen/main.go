@@ -1,13 +1,14 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gen writes the two tables of facts that no EC2 call answers and that
-// nodes are labelled and sized by: branch network interfaces per instance type
-// (the resource vpc.amazonaws.com/pod-eni) and network bandwidth (the label
-// karpenter.k8s.aws/instance-network-bandwidth, Mbit/s). It takes both from the
-// source of the pinned module github.com/aws/karpenter-provider-aws (Apache-2.0),
-// without importing it. Each output line is a value and the instance types
-// that have it.
+// Command gen writes the tables of facts that no EC2 call answers: branch network
+// interfaces per instance type (the resource vpc.amazonaws.com/pod-eni), network
+// bandwidth (the label karpenter.k8s.aws/instance-network-bandwidth, Mbit/s) and,
+// for when the price list cannot be asked, on-demand prices (US dollars an hour;
+// yuan in China). It takes them from the source of the pinned module
+// github.com/aws/karpenter-provider-aws (Apache-2.0), without importing it. Each
+// output line is a value and the instance types that have it; lines of the price
+// table begin with the region.
 package main
 
 import (
@@ -36,7 +37,11 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("finding the module: %w", err)
 	}
-	dir := filepath.Join(strings.TrimSpace(string(out)), "pkg", "providers", "instancetype")
+	providers := filepath.Join(strings.TrimSpace(string(out)), "pkg", "providers")
+	if err := prices(filepath.Join(providers, "pricing")); err != nil {
+		return err
+	}
+	dir := filepath.Join(providers, "instancetype")
 	limits, err := table(filepath.Join(dir, "zz_generated.vpclimits.go"), "Limits", branchInterfaces)
 	if err != nil {
 		return err
@@ -49,6 +54,64 @@ func run() error {
 		return err
 	}
 	return write("network_bandwidth.txt", bandwidth)
+}
+
+// prices writes the table of prices from the module's files of it, one for each part of AWS.
+func prices(dir string) error {
+	var b strings.Builder
+	for file, variable := range map[string]string{
+		"zz_generated.pricing_aws.go":        "InitialOnDemandPricesAWS",
+		"zz_generated.pricing_aws_cn.go":     "InitialOnDemandPricesCN",
+		"zz_generated.pricing_aws_us_gov.go": "InitialOnDemandPricesUSGov",
+	} {
+		path := filepath.Join(dir, file)
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("parsing the source: %w", err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || spec.Names[0].Name != variable {
+				return true
+			}
+			for _, e := range spec.Values[0].(*ast.CompositeLit).Elts {
+				kv := e.(*ast.KeyValueExpr)
+				region, err := strconv.Unquote(kv.Key.(*ast.BasicLit).Value)
+				if err == nil {
+					b.WriteString(regionPrices(region, kv.Value.(*ast.CompositeLit)))
+				}
+			}
+			return false
+		})
+	}
+	lines := slices.Sorted(strings.Lines(b.String()))
+	if len(lines) == 0 {
+		return fmt.Errorf("finding prices in %q: no entries", dir)
+	}
+	if err := os.WriteFile("prices.txt", []byte(strings.Join(lines, "")), 0o644); err != nil {
+		return fmt.Errorf("writing the table: %w", err)
+	}
+	return nil
+}
+
+// regionPrices is a line for each price.
+func regionPrices(region string, lit *ast.CompositeLit) string {
+	byPrice := map[string][]string{}
+	for _, e := range lit.Elts {
+		kv := e.(*ast.KeyValueExpr)
+		name, err := strconv.Unquote(kv.Key.(*ast.BasicLit).Value)
+		value, ok := kv.Value.(*ast.BasicLit)
+		if err == nil && ok {
+			price := strings.TrimRight(strings.TrimRight(value.Value, "0"), ".")
+			byPrice[price] = append(byPrice[price], name)
+		}
+	}
+	var b strings.Builder
+	for _, p := range slices.Sorted(maps.Keys(byPrice)) {
+		slices.Sort(byPrice[p])
+		fmt.Fprintf(&b, "%s %s %s\n", region, p, strings.Join(byPrice[p], " "))
+	}
+	return b.String()
 }
 
 // table reads the composite literal of a map variable, keeping the entries that value accepts.
