@@ -44,7 +44,7 @@ func BenchmarkRefresh(b *testing.B) {
 				b.Error("a reader found nothing")
 			}
 			took = append(took, time.Since(begun))
-			time.Sleep(100 * time.Microsecond) //nolint:forbidigo // the pace of a busy launcher
+			time.Sleep(100 * time.Microsecond) // the pace of a busy launcher
 		}
 		stalls <- took
 	}()

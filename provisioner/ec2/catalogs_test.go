@@ -85,6 +85,14 @@ func TestCatalogOffersWhatTheClassCanLaunch(t *testing.T) {
 			c.Status.AMIs = c.Status.AMIs[1:]
 			c.Status.Subnets = c.Status.Subnets[:1]
 		}, []string{"a1.large/a/use1-az1/on-demand", "c6g.large/a/use1-az1/on-demand"}},
+		{"Windows", func(c *v1.EC2NodeClass) {
+			c.Spec.AMISelectorTerms = []v1.AMISelectorTerm{{Alias: "windows2022@latest"}}
+			c.Status.AMIs = []v1.AMI{{ID: "ami-win", Requirements: []corev1.NodeSelectorRequirement{
+				{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"windows"}},
+				{Key: corev1.LabelWindowsBuild, Operator: corev1.NodeSelectorOpIn, Values: []string{"10.0.20348"}},
+			}}}
+			c.Status.Subnets = c.Status.Subnets[:1]
+		}, []string{"m5.large/a/use1-az1/spot", "m5.large/a/use1-az1/on-demand", "g4dn.8xlarge/a/use1-az1/on-demand"}},
 		{"two EFA devices", func(c *v1.EC2NodeClass) {
 			c.Spec.NetworkInterfaces = []*v1.NetworkInterface{{InterfaceType: "interface"}, {DeviceIndex: 1, InterfaceType: "efa-only"}}
 		}, nil},
@@ -131,7 +139,7 @@ func TestCatalogIsNilUntilItCanBeBuilt(t *testing.T) {
 	for name, change := range map[string]func(*v1.EC2NodeClass){
 		"no subnets":   func(c *v1.EC2NodeClass) { c.Status.Subnets = nil },
 		"no images":    func(c *v1.EC2NodeClass) { c.Status.AMIs = nil },
-		"invalid spec": func(c *v1.EC2NodeClass) { c.Spec.AMIFamily = aws.String("Windows2022") },
+		"invalid spec": func(c *v1.EC2NodeClass) { c.Spec.AMIFamily = aws.String("Ubuntu") },
 	} {
 		c := readyClass()
 		change(c)

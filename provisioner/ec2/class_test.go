@@ -32,7 +32,7 @@ func TestCheckClass(t *testing.T) {
 		{"custom family with an alias", func(c *v1.EC2NodeClass) { c.Spec.AMIFamily = aws.String("Custom") }, ""},
 		{"alias without version", alias("al2023"), "spec.amiSelectorTerms"},
 		{"alias of an unknown family", alias("gentoo@latest"), "spec.amiSelectorTerms"},
-		{"Windows", alias("windows2022@latest"), "spec.amiFamily"},
+		{"Windows", alias("windows2022@latest"), ""},
 		{"no family", func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms = []v1.AMISelectorTerm{{ID: "ami-1"}} }, "spec.amiFamily"},
 		{"bad reservation", func(c *v1.EC2NodeClass) {
 			c.Spec.Kubelet = &v1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "lots"}}
@@ -140,6 +140,19 @@ func TestAliasPaths(t *testing.T) {
 			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2023/arm64/nvidia/amazon-eks-node-al2023-arm64-nvidia-1.37-v20261101/image_id",
 			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2023/x86_64/neuron/amazon-eks-node-al2023-x86_64-neuron-1.37-v20261101/image_id",
 		}},
+		{v1.AMIFamilyAL2, "latest", []string{
+			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2/recommended/image_id",
+			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2-arm64/recommended/image_id",
+			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2-gpu/recommended/image_id",
+		}},
+		{v1.AMIFamilyAL2, "v20240625", []string{
+			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2/amazon-eks-node-1.37-v20240625/image_id",
+			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2-arm64/amazon-eks-arm64-node-1.37-v20240625/image_id",
+			"/aws/service/eks/optimized-ami/1.37/amazon-linux-2-gpu/amazon-eks-gpu-node-1.37-v20240625/image_id",
+		}},
+		{v1.AMIFamilyWindows2022, "latest", []string{
+			"/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-1.37/image_id",
+		}},
 		{v1.AMIFamilyBottlerocket, "v1.50.0", []string{
 			"/aws/service/bottlerocket/aws-k8s-1.37/x86_64/1.50.0/image_id",
 			"/aws/service/bottlerocket/aws-k8s-1.37/arm64/1.50.0/image_id",
@@ -162,8 +175,23 @@ func TestAliasPaths(t *testing.T) {
 			}
 		})
 	}
-	if _, err := aliasPaths(v1.AMIFamilyAL2, "latest", "1.37"); capacity.KindOf(err) != capacity.Invalid {
-		t.Errorf("al2: err = %v, want kind Invalid", err)
+}
+
+func TestCheckAlias(t *testing.T) {
+	tests := []struct{ family, version, kubernetes, want string }{ // want is empty if it is valid
+		{v1.AMIFamilyAL2023, "v20261101", "1.37", ""},
+		{v1.AMIFamilyAL2, "latest", "1.32", ""},
+		{v1.AMIFamilyAL2, "latest", "1.33", "AL2 aliases are no longer supported on EKS 1.33+"},
+		{v1.AMIFamilyWindows2022, "latest", "1.31", ""},
+		{v1.AMIFamilyWindows2022, "v1", "1.37", "use windows2022@latest"},
+		{v1.AMIFamilyWindows2025, "latest", "1.34", "Windows Server 2025 requires EKS version 1.35 or higher, current version: 1.34"},
+		{v1.AMIFamilyWindows2025, "latest", "1.35", ""},
+	}
+	for _, tt := range tests {
+		err := checkAlias(tt.family, tt.version, tt.kubernetes)
+		if tt.want == "" && err != nil || tt.want != "" && (capacity.KindOf(err) != capacity.Invalid || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s@%s on %s: err = %v, want %q", tt.family, tt.version, tt.kubernetes, err, tt.want)
+		}
 	}
 }
 

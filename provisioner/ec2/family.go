@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -21,10 +22,24 @@ type family struct {
 	reserveByENI bool
 	// podsPerCore: the image honours kubelet's podsPerCore.
 	podsPerCore bool
+	// podsByENI: nodes take as many pods as their network interfaces have addresses for, else kubelet's default.
+	podsByENI bool
+	// windows is the build of Windows Server, empty for Linux.
+	windows string
+}
+
+func (f family) os() corev1.OSName {
+	if f.windows != "" {
+		return corev1.Windows
+	}
+	return corev1.Linux
 }
 
 // defaultVolumeGiB is the size of the volume pods' files live on when a class does not say.
 const defaultVolumeGiB = 20
+
+// windowsVolumeGiB is that of a Windows node.
+const windowsVolumeGiB = 50
 
 func rootDevice(device string, gib int32) BlockDevice {
 	encrypted := true
@@ -34,20 +49,33 @@ func rootDevice(device string, gib int32) BlockDevice {
 // familyOf returns the layout of a family Slipway can boot. Any other is an Invalid error that names the field.
 func familyOf(name string) (family, error) {
 	switch name {
-	case v1.AMIFamilyAL2023:
+	case v1.AMIFamilyAL2023, v1.AMIFamilyAL2:
 		return family{
-			name: name, ephemeralDevice: "/dev/xvda", reserveByENI: true, podsPerCore: true,
+			name: name, ephemeralDevice: "/dev/xvda", reserveByENI: true, podsPerCore: true, podsByENI: true,
 			devices: []BlockDevice{rootDevice("/dev/xvda", defaultVolumeGiB)},
 		}, nil
 	case v1.AMIFamilyBottlerocket:
 		return family{
-			name: name, ephemeralDevice: "/dev/xvdb",
+			name: name, ephemeralDevice: "/dev/xvdb", podsByENI: true,
 			devices: []BlockDevice{rootDevice("/dev/xvda", 4), rootDevice("/dev/xvdb", defaultVolumeGiB)},
 		}, nil
 	case v1.AMIFamilyCustom:
-		return family{name: name, reserveByENI: true, podsPerCore: true}, nil
+		return family{name: name, reserveByENI: true, podsPerCore: true, podsByENI: true}, nil
+	case v1.AMIFamilyWindows2019:
+		return windows(name, v1.Windows2019Build), nil
+	case v1.AMIFamilyWindows2022:
+		return windows(name, v1.Windows2022Build), nil
+	case v1.AMIFamilyWindows2025:
+		return windows(name, v1.Windows2025Build), nil
 	}
-	return family{}, invalid("spec.amiFamily: %q is not supported; use AL2023, Bottlerocket or Custom", name)
+	return family{}, invalid("spec.amiFamily: %q is not supported; use AL2023, AL2, Bottlerocket, Windows2019, Windows2022, Windows2025 or Custom", name)
+}
+
+func windows(name, build string) family {
+	return family{
+		name: name, ephemeralDevice: "/dev/sda1", podsPerCore: true, windows: build,
+		devices: []BlockDevice{rootDevice("/dev/sda1", windowsVolumeGiB)},
+	}
 }
 
 // aliasFamilies are the families an alias may name, as it spells them.

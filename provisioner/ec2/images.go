@@ -131,6 +131,9 @@ func (c *Client) aliasQuery(ctx context.Context, family, version string) (imageQ
 	if err != nil {
 		return imageQuery{}, err
 	}
+	if err := checkAlias(family, version, cluster.Version); err != nil {
+		return imageQuery{}, err
+	}
 	paths, err := aliasPaths(family, version, cluster.Version)
 	if err != nil {
 		return imageQuery{}, err
@@ -152,58 +155,6 @@ func (c *Client) aliasQuery(ctx context.Context, family, version string) (imageQ
 	}
 	q.filters = []ec2types.Filter{filter("image-id", slices.Sorted(maps.Keys(q.variants))...)}
 	return q, nil
-}
-
-type aliasPath struct {
-	path     string
-	variants [][]corev1.NodeSelectorRequirement
-}
-
-// aliasPaths are the public SSM parameters of an alias (EKS user guide, "Retrieve recommended AMI IDs"; Bottlerocket
-// documentation, "Finding an AMI"). kubernetes is the minor, for instance 1.37.
-func aliasPaths(family, version, kubernetes string) ([]aliasPath, error) {
-	does := func(key string, op corev1.NodeSelectorOperator) corev1.NodeSelectorRequirement {
-		return corev1.NodeSelectorRequirement{Key: key, Operator: op}
-	}
-	standard := []corev1.NodeSelectorRequirement{
-		does(v1.LabelInstanceGPUCount, corev1.NodeSelectorOpDoesNotExist),
-		does(v1.LabelInstanceAcceleratorCount, corev1.NodeSelectorOpDoesNotExist),
-	}
-	nvidia := []corev1.NodeSelectorRequirement{does(v1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)}
-	neuron := []corev1.NodeSelectorRequirement{does(v1.LabelInstanceAcceleratorCount, corev1.NodeSelectorOpExists)}
-	var out []aliasPath
-	switch family {
-	case v1.AMIFamilyAL2023:
-		add := func(arch, variant string, reqs []corev1.NodeSelectorRequirement) {
-			release := "recommended"
-			if version != latestAlias {
-				release = fmt.Sprintf("amazon-eks-node-al2023-%s-%s-%s-%s", arch, variant, kubernetes, version)
-			}
-			out = append(out, aliasPath{
-				path:     fmt.Sprintf("/aws/service/eks/optimized-ami/%s/amazon-linux-2023/%s/%s/%s/image_id", kubernetes, arch, variant, release),
-				variants: [][]corev1.NodeSelectorRequirement{reqs},
-			})
-		}
-		add("x86_64", "standard", standard)
-		add("arm64", "standard", standard)
-		add("x86_64", "nvidia", nvidia)
-		add("arm64", "nvidia", nvidia)
-		add("x86_64", "neuron", neuron)
-	case v1.AMIFamilyBottlerocket:
-		add := func(flavour, arch string, variants ...[]corev1.NodeSelectorRequirement) {
-			out = append(out, aliasPath{
-				path:     fmt.Sprintf("/aws/service/bottlerocket/aws-k8s-%s%s/%s/%s/image_id", kubernetes, flavour, arch, strings.TrimPrefix(version, "v")),
-				variants: variants,
-			})
-		}
-		add("", "x86_64", standard, neuron)
-		add("", "arm64", standard)
-		add("-nvidia", "x86_64", nvidia)
-		add("-nvidia", "arm64", nvidia)
-	default:
-		return nil, invalid("spec.amiSelectorTerms: alias family %q is not supported; use al2023 or bottlerocket", strings.ToLower(family))
-	}
-	return out, nil
 }
 
 // parameter reads one SSM parameter by name or ARN.

@@ -39,6 +39,22 @@ func mimeArchive(parts []mimePart) string {
 	return b.String()
 }
 
+// scriptParts reads a class's user data for AL2: a MIME archive as it is, anything else as a shell script.
+func scriptParts(text string) ([]mimePart, error) {
+	trimmed := strings.TrimSpace(text)
+	switch {
+	case trimmed == "":
+		return nil, nil
+	case isArchive(trimmed):
+		return readArchive(trimmed + "\n")
+	}
+	return []mimePart{{header: shellHeader, body: text}}, nil
+}
+
+func isArchive(text string) bool {
+	return strings.HasPrefix(text, "MIME-Version:") || strings.HasPrefix(text, "Content-Type:")
+}
+
 // userParts reads a class's user data for AL2023: a MIME archive as it is, YAML as a NodeConfig, anything else as a
 // shell script (EC2NodeClass reference, spec.userData).
 func userParts(text string) ([]mimePart, error) {
@@ -46,7 +62,7 @@ func userParts(text string) ([]mimePart, error) {
 	switch {
 	case trimmed == "":
 		return nil, nil
-	case strings.HasPrefix(trimmed, "MIME-Version:"), strings.HasPrefix(trimmed, "Content-Type:"):
+	case isArchive(trimmed):
 		return readArchive(trimmed + "\n")
 	case strings.HasPrefix(trimmed, "#!"):
 		return []mimePart{{header: shellHeader, body: text}}, nil

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -205,6 +206,13 @@ func volumeBytes(class *v1.EC2NodeClass, f family) int64 {
 			return n
 		}
 	}
+	if len(devices) == 0 {
+		for _, d := range f.devices {
+			if d.DeviceName == f.ephemeralDevice {
+				return int64(d.SizeGiB) << 30
+			}
+		}
+	}
 	return defaultVolumeGiB << 30
 }
 
@@ -213,6 +221,8 @@ func (s *nodeShape) accepts(t *typeFacts) bool {
 	switch {
 	case s.family.name == v1.AMIFamilyAL2023 && strings.HasPrefix(t.name, "a1."):
 		return false // AL2023 needs ARMv8.2, which Graviton 1 lacks
+	case s.family.windows != "" && t.arch != karpv1.ArchitectureAmd64:
+		return false // there is no Windows for other processors
 	case s.nested && !t.nested, s.tracking && !t.nitro:
 		return false
 	case s.placement != nil && !slices.Contains(t.placing, ec2types.PlacementGroupStrategy(s.placement.Strategy)):
@@ -249,15 +259,22 @@ func (t *typeFacts) holds(n v1.NetworkInterface) bool {
 func (s *nodeShape) labels(t *typeFacts) (labels map[string]string, absent []string) {
 	labels = make(map[string]string, len(t.labels)+3)
 	maps.Copy(labels, t.labels)
-	labels[corev1.LabelOSStable] = string(corev1.Linux)
+	labels[corev1.LabelOSStable] = string(s.family.os())
 	labels[v1.LabelNodeClass] = s.class
-	if s.placement == nil {
-		return labels, t.absent
+	var drop []string
+	if s.family.windows != "" {
+		labels[corev1.LabelWindowsBuild] = s.family.windows
+		drop = append(drop, corev1.LabelWindowsBuild)
 	}
-	labels[v1.LabelPlacementGroupID] = s.placement.ID
-	drop := []string{v1.LabelPlacementGroupID}
-	if s.placement.Partitions > 0 {
-		drop = append(drop, v1.LabelPlacementGroupPartition)
+	if s.placement != nil {
+		labels[v1.LabelPlacementGroupID] = s.placement.ID
+		drop = append(drop, v1.LabelPlacementGroupID)
+		if s.placement.Partitions > 0 {
+			drop = append(drop, v1.LabelPlacementGroupPartition)
+		}
+	}
+	if len(drop) == 0 {
+		return labels, t.absent
 	}
 	return labels, slices.DeleteFunc(slices.Clone(t.absent), func(k string) bool { return slices.Contains(drop, k) })
 }

@@ -37,12 +37,23 @@ func (z sizing) capacityOf(t *typeFacts, s *nodeShape) capacity.Resources {
 	if s.raid0 && t.storeGB > 0 {
 		r.Ephemeral = t.storeGB * 1e9
 	}
-	// A node has the EFA devices it is launched with, which are those the class lists.
-	if n := s.efaOnly(func(v1.NetworkInterface) bool { return true }); n > 0 {
-		r.Extended = append(slices.Clone(r.Extended), capacity.Quantity{Name: v1.ResourceEFA, Value: n})
-		slices.SortFunc(r.Extended, byResource)
+	if s.family.windows != "" {
+		// The addresses the VPC resource controller hands out, which Windows pods ask for by way of its webhook.
+		r.Extended = with(r.Extended, v1.ResourcePrivateIPv4Address, max(t.ipv4-1, 0))
 	}
+	// A node has the EFA devices it is launched with, which are those the class lists.
+	r.Extended = with(r.Extended, v1.ResourceEFA, s.efaOnly(func(v1.NetworkInterface) bool { return true }))
 	return r
+}
+
+// with returns the quantities and n of one more; the quantities as they are if n is 0.
+func with(list []capacity.Quantity, name corev1.ResourceName, n int64) []capacity.Quantity {
+	if n == 0 {
+		return list
+	}
+	list = append(slices.Clone(list), capacity.Quantity{Name: name, Value: n})
+	slices.SortFunc(list, byResource)
+	return list
 }
 
 // memory is what is left of the advertised memory after what the hypervisor and kernel keep; Graviton keeps a further
@@ -59,7 +70,7 @@ func (z sizing) pods(t *typeFacts, s *nodeShape) int64 {
 	n := int64(defaultMaxPods)
 	if s.maxPods != nil {
 		n = int64(*s.maxPods)
-	} else if len(t.cards) > 0 {
+	} else if s.family.podsByENI && len(t.cards) > 0 {
 		n = eniPods(t, s, z.reservedENIs)
 	}
 	if s.podsPerCore > 0 && s.family.podsPerCore {

@@ -4,6 +4,7 @@
 package ec2
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -243,5 +244,25 @@ func TestBandwidthOfNewTypes(t *testing.T) {
 	i.NetworkInfo.NetworkPerformance = aws.String("Moderate")
 	if got, ok := facts(t, i).labels[v1.LabelInstanceNetworkBandwidth]; ok {
 		t.Errorf("bandwidth = %q, want none where AWS publishes a word", got)
+	}
+}
+
+// A Windows node takes kubelet's default of pods, whose addresses are a resource, on a volume of its own size.
+func TestWindowsNodeSize(t *testing.T) {
+	class := &v1.EC2NodeClass{Spec: v1.EC2NodeClassSpec{AMISelectorTerms: []v1.AMISelectorTerm{{Alias: "windows2022@latest"}}}}
+	s, err := newNodeShape(class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := sizing{vmOverhead: DefaultVMMemoryOverhead}.capacityOf(facts(t, m5Large()), s)
+	want := capacity.Resources{CPU: 2000, Memory: 7577 * mib, Ephemeral: 50 << 30, Pods: 110, Extended: []capacity.Quantity{
+		{Name: v1.ResourcePrivateIPv4Address, Value: 9}, {Name: v1.ResourceAWSPodENI, Value: 9},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("capacity (-want +got):\n%s", diff)
+	}
+	labels, absent := s.labels(facts(t, m5Large()))
+	if labels[corev1.LabelOSStable] != "windows" || labels[corev1.LabelWindowsBuild] != "10.0.20348" || slices.Contains(absent, corev1.LabelWindowsBuild) {
+		t.Errorf("labels %v, absent %v; want those of Windows Server 2022", labels, absent)
 	}
 }

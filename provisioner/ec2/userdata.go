@@ -59,6 +59,10 @@ func UserData(family string, b Bootstrap) (string, error) {
 		text, err = nodeadmUserData(b)
 	case v1.AMIFamilyBottlerocket:
 		text, err = bottlerocketUserData(b)
+	case v1.AMIFamilyAL2:
+		text, err = al2UserData(b)
+	case v1.AMIFamilyWindows2019, v1.AMIFamilyWindows2022, v1.AMIFamilyWindows2025:
+		text, err = windowsUserData(b)
 	case v1.AMIFamilyCustom:
 		text = b.Custom // whoever brings an image brings everything
 	default:

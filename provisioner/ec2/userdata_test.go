@@ -37,10 +37,10 @@ func bootstrap(change func(*Bootstrap)) Bootstrap {
 }
 
 func kubelet() *v1.KubeletConfiguration {
-	pods, high, low := int32(50), int32(85), int32(80)
+	pods, perCore, high, low, grace := int32(50), int32(10), int32(85), int32(80), int32(60)
 	quota := false
 	return &v1.KubeletConfiguration{
-		MaxPods: &pods, ClusterDNS: []string{"10.100.0.10"},
+		MaxPods: &pods, PodsPerCore: &perCore, EvictionMaxPodGracePeriod: &grace, ClusterDNS: []string{"10.100.0.10"},
 		KubeReserved: map[string]string{"cpu": "100m"}, SystemReserved: map[string]string{"memory": "200Mi"},
 		EvictionHard: map[string]string{"memory.available": "5%"}, EvictionSoft: map[string]string{"memory.available": "10%"},
 		EvictionSoftGracePeriod:     map[string]metav1.Duration{"memory.available": {Duration: time.Minute}},
@@ -80,6 +80,40 @@ YXBpVmVyc2lvbjogbm9kZS5la3MuYXdzL3YxYWxwaGExCg==
 		{"bottlerocket_full.toml", v1.AMIFamilyBottlerocket, bootstrap(func(b *Bootstrap) {
 			b.Kubelet, b.RAID0 = kubelet(), true
 			b.Custom = "[settings.ntp]\ntime-servers = [\"169.254.169.123\"]\n"
+		})},
+		{"bottlerocket_merged.toml", v1.AMIFamilyBottlerocket, bootstrap(func(b *Bootstrap) {
+			b.Kubelet = &v1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
+			b.Custom = `# what people write
+settings.motd = "hello"
+[settings.kubernetes]
+api-server = "https://theirs"
+max-pods = 30
+registry-qps = 10
+node-labels = { mine = "1", team = "theirs" }
+[settings.kubernetes.node-taints]
+theirs = ["x:NoSchedule"]
+[settings.kubernetes.eviction-hard]
+"memory.available" = "15%"
+"nodefs.available" = "10%"
+[settings.bootstrap-containers.setup]
+source = "example.com/setup:v1"
+mode = "once"
+essential = false
+`
+		})},
+		{"al2.txt", v1.AMIFamilyAL2, bootstrap(nil)},
+		{"al2_full.txt", v1.AMIFamilyAL2, bootstrap(func(b *Bootstrap) {
+			b.Kubelet, b.RAID0 = kubelet(), true
+			b.Custom = "#!/bin/bash\necho hello\n"
+		})},
+		{"al2_mime_ipv6.txt", v1.AMIFamilyAL2, bootstrap(func(b *Bootstrap) {
+			b.Custom = archive
+			b.Cluster.ServiceCIDR = "fd30:1c53:5f8a::/108"
+		})},
+		{"windows.txt", v1.AMIFamilyWindows2022, bootstrap(nil)},
+		{"windows_full.txt", v1.AMIFamilyWindows2025, bootstrap(func(b *Bootstrap) {
+			b.Kubelet = kubelet()
+			b.Custom = "Write-Host \"hello\"\n"
 		})},
 		{"custom.txt", v1.AMIFamilyCustom, bootstrap(func(b *Bootstrap) { b.Custom = "#!/bin/sh\nexec /join\n" })},
 	}
@@ -127,7 +161,7 @@ func TestUserDataRefuses(t *testing.T) {
 		change func(*Bootstrap)
 		want   string
 	}{
-		{"a family nobody boots", v1.AMIFamilyWindows2022, nil, "Windows2022"},
+		{"a family nobody boots", v1.AMIFamilyUbuntu, nil, "Ubuntu"},
 		{"no endpoint", v1.AMIFamilyAL2023, func(b *Bootstrap) { b.Cluster.Endpoint = "" }, "endpoint"},
 		{"no authority", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Cluster.CA = "" }, "certificate authority"},
 		{"authority not base64", v1.AMIFamilyAL2023, func(b *Bootstrap) { b.Cluster.CA = "-----BEGIN" }, "not base64"},
@@ -137,9 +171,12 @@ func TestUserDataRefuses(t *testing.T) {
 		{"archive cut short", v1.AMIFamilyAL2023, func(b *Bootstrap) {
 			b.Custom = "Content-Type: multipart/mixed; boundary=\"b\"\n\n--b\nContent-Type: text/x-shellscript\n\n#!/bin/sh"
 		}, "MIME part 1"},
-		{"kubernetes settings", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Custom = "[settings.kubernetes.node-labels]\na = \"b\"" }, "settings.kubernetes"},
-		{"kubernetes settings, dotted", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Custom = "settings.kubernetes.max-pods = 3" }, "settings.kubernetes"},
-		{"kubernetes settings, nested", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Custom = "[settings]\nkubernetes = { max-pods = 3 }" }, "settings.kubernetes"},
+		{"not TOML", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Custom = "[settings]\nmotd = hello" }, "spec.userData: reading the TOML: line 2"},
+		{"settings that are no table", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Custom = "settings = 3" }, `"settings" is not a table`},
+		{"labels that are no table", v1.AMIFamilyBottlerocket, func(b *Bootstrap) { b.Custom = "[settings.kubernetes]\nnode-labels = 3" }, "node-labels"},
+		{"no endpoint, AL2", v1.AMIFamilyAL2, func(b *Bootstrap) { b.Cluster.Endpoint = "" }, "endpoint"},
+		{"no endpoint, Windows", v1.AMIFamilyWindows2019, func(b *Bootstrap) { b.Cluster.Endpoint = "" }, "endpoint"},
+		{"archive without boundary, AL2", v1.AMIFamilyAL2, func(b *Bootstrap) { b.Custom = "Content-Type: multipart/mixed\n\nx" }, "boundary"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
