@@ -104,6 +104,10 @@ demo: build k8s ## a cluster that buys nodes, on this machine and without a clou
 	@bin/slipway demo $(if $(KEEP),--keep) $(ARGS)
 endif
 
+.PHONY: emulator
+emulator: ## run the emulated AWS account alone, for clients of your own (ARGS=-help tells more)
+	@$(GO) run ./test/ec2emu/emulator $(ARGS)
+
 # The stock controller is a build of its own module; kube-scheduler comes from the product's pin.
 .PHONY: compare-emulator
 compare-emulator: k8s ## run the stock Karpenter controller against the emulator (building it takes minutes, once)

@@ -26,7 +26,13 @@ func (w *world) checkIDs(ids []string) error {
 			return invalid("InvalidInstanceID.Malformed", "Invalid id: \"%s\"", id)
 		}
 	}
-	switch unknown := unknownIDs(ids, w.instances); len(unknown) {
+	unknown := unknownIDs(ids, w.instances)
+	for _, id := range ids {
+		if _, ok := w.instances[id]; ok && !w.seen(id) {
+			unknown = append(unknown, id)
+		}
+	}
+	switch len(unknown) {
 	case 0:
 		return nil
 	case 1:
@@ -78,7 +84,10 @@ func (e *Emulator) selectInstances(ids []string, filters []ec2types.Filter, look
 	}
 	var found []*instance
 	for _, i := range candidates {
-		ok, err := matches(filters, e.world.tags[i.id], func(name string) ([]string, bool) { return look(e, i, name) })
+		if !e.world.seen(i.id) {
+			continue
+		}
+		ok, err := matches(filters, e.world.shownTags(i.id), func(name string) ([]string, bool) { return look(e, i, name) })
 		if err != nil {
 			return nil, err
 		}

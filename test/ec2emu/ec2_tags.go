@@ -51,7 +51,7 @@ func (w *world) checkResources(ids []string) error {
 		return missing("ResourceId")
 	}
 	for _, id := range ids {
-		if _, ok := w.tags[id]; ok {
+		if _, ok := w.tags[id]; ok && w.seen(id) {
 			continue
 		}
 		switch resourceKind(id) {
@@ -83,7 +83,7 @@ func (e *Emulator) createTags(_ *call, in *ec2.CreateTagsInput) (*ec2.CreateTags
 		return nil, err
 	}
 	for _, id := range in.Resources {
-		e.world.tags[id] = mergeTags(e.world.tags[id], in.Tags)
+		e.world.retag(id, mergeTags(e.world.tags[id], in.Tags))
 	}
 	return &ec2.CreateTagsOutput{}, nil
 }
@@ -93,7 +93,7 @@ func (e *Emulator) deleteTags(_ *call, in *ec2.DeleteTagsInput) (*ec2.DeleteTags
 		return nil, err
 	}
 	for _, id := range in.Resources {
-		e.world.tags[id] = slices.DeleteFunc(slices.Clone(e.world.tags[id]), func(t ec2types.Tag) bool {
+		e.world.retag(id, slices.DeleteFunc(slices.Clone(e.world.tags[id]), func(t ec2types.Tag) bool {
 			if strings.HasPrefix(aws.ToString(t.Key), "aws:") {
 				return false
 			}
@@ -101,7 +101,7 @@ func (e *Emulator) deleteTags(_ *call, in *ec2.DeleteTagsInput) (*ec2.DeleteTags
 				// A tag without a value is deleted whatever its value is.
 				return aws.ToString(d.Key) == aws.ToString(t.Key) && (d.Value == nil || *d.Value == aws.ToString(t.Value))
 			})
-		})
+		}))
 	}
 	return &ec2.DeleteTagsOutput{}, nil
 }

@@ -50,6 +50,7 @@ func (e *Emulator) createLaunchTemplate(c *call, in *ec2.CreateLaunchTemplateInp
 		t := &template{id: e.world.newID("lt"), name: *in.LaunchTemplateName, created: c.at, note: in.VersionDescription, data: data}
 		e.world.templates[t.id] = t
 		e.world.templateList = append(e.world.templateList, t)
+		e.world.hide(t.id)
 		e.world.tags[t.id] = specifiedTags(in.TagSpecifications, ec2types.ResourceTypeLaunchTemplate)
 		return &ec2.CreateLaunchTemplateOutput{LaunchTemplate: e.sdkTemplate(t)}, nil
 	})
@@ -106,11 +107,11 @@ func (e *Emulator) findTemplate(id, name, version *string) (*template, error) {
 	case aws.ToString(id) != "" && aws.ToString(name) != "":
 		return nil, invalid("InvalidParameterCombination", "Specify either the launch template ID or the launch template name, not both.")
 	case aws.ToString(id) != "":
-		if t = e.world.templates[*id]; t == nil {
+		if t = e.world.templates[*id]; t == nil || !e.world.seen(t.id) {
 			return nil, invalid(templateIDMissing, "The specified launch template, with template ID %s, does not exist.", *id)
 		}
 	case aws.ToString(name) != "":
-		if t = e.templateNamed(*name); t == nil {
+		if t = e.templateNamed(*name); t == nil || !e.world.seen(t.id) {
 			return nil, invalid(templateNotFound, "The specified launch template, with template name %s, does not exist.", *name)
 		}
 	default:
@@ -142,7 +143,7 @@ func (e *Emulator) describeLaunchTemplates(_ *call, in *ec2.DescribeLaunchTempla
 	}
 	var found []ec2types.LaunchTemplate
 	for _, t := range e.world.templateList {
-		if !listed(in.LaunchTemplateIds, t.id) || !listed(in.LaunchTemplateNames, t.name) {
+		if !e.world.seen(t.id) || !listed(in.LaunchTemplateIds, t.id) || !listed(in.LaunchTemplateNames, t.name) {
 			continue
 		}
 		ok, err := matches(in.Filters, e.world.tags[t.id], func(name string) ([]string, bool) {

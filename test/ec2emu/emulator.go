@@ -30,6 +30,7 @@ type Emulator struct {
 	rec     *recorder
 	agenda  *agenda
 	actions map[string]map[string]handler // by service and action
+	admin   http.Handler
 
 	ctx      context.Context //nolint:containedctx // the emulator's own life: ends with Close
 	cancel   context.CancelFunc
@@ -46,6 +47,8 @@ type Emulator struct {
 	hook    Hook
 	faults  []*activeFault
 	stocks  []*stock
+	// latencies are those that were set, by action.
+	latencies map[string]quantiles
 	// partialFleets is the share of fleets that fall short.
 	partialFleets float64
 	buckets       map[string]*bucket
@@ -79,11 +82,13 @@ func Start(ctx context.Context, opts Options) (*Emulator, error) {
 		hook:     opts.Hook,
 		listener: listener,
 
+		latencies: map[string]quantiles{},
+
 		transport: &http.Transport{MaxIdleConnsPerHost: 100},
 	}
 	e.world = newWorld(e.rand, &e.opts, e.start)
 	e.queue = newQueue(opts.InterruptionQueue, e.start)
-	e.actions = e.handlers()
+	e.actions, e.admin = e.handlers(), e.adminRoutes()
 	if opts.Throttle {
 		e.buckets = newBuckets(PublishedRates())
 	}

@@ -4,6 +4,8 @@
 package ec2emu
 
 import (
+	"slices"
+
 	"github.com/slipway-sh/slipway/test/ec2emu/wire"
 )
 
@@ -18,6 +20,18 @@ func (e *Emulator) handlers() map[string]map[string]handler {
 		"pricing": {"GetProducts": e.getProducts},
 		"sqs":     e.sqsHandlers(),
 	}
+}
+
+// Actions lists what is emulated, as "ec2 CreateFleet", sorted.
+func (e *Emulator) Actions() []string {
+	var out []string
+	for service, actions := range e.actions {
+		for action := range actions {
+			out = append(out, service+" "+action)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (e *Emulator) ec2Handlers() map[string]handler {

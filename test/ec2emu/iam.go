@@ -75,6 +75,7 @@ func (e *Emulator) createInstanceProfile(c *call, in *iam.CreateInstanceProfileI
 		Roles: []iamtypes.Role{}, Tags: in.Tags,
 	}
 	e.world.profiles[name] = p
+	e.world.hide("profile/" + name)
 	return &iam.CreateInstanceProfileOutput{InstanceProfile: copyProfile(p)}, nil
 }
 

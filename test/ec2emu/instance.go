@@ -135,7 +135,7 @@ func (e *Emulator) sdkInstance(i *instance) ec2types.Instance {
 		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, PlatformDetails: aws.String("Linux/UNIX"),
 		Monitoring: &ec2types.Monitoring{State: ec2types.MonitoringStateDisabled}, ClientToken: aws.String(i.token),
 		Placement: e.sdkPlacement(i), CapacityReservationSpecification: i.sdkReservationSpec(),
-		PrivateDnsName: aws.String(""), PublicDnsName: aws.String(""), Tags: e.world.tags[i.id],
+		PrivateDnsName: aws.String(""), PublicDnsName: aws.String(""), Tags: e.world.shownTags(i.id),
 		StateTransitionReason: aws.String(""), SecurityGroups: e.groupIdentifiers(i),
 	}
 	if i.capacityType != onDemand {

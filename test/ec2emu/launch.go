@@ -77,7 +77,7 @@ func (e *Emulator) resolve(data *ec2types.ResponseLaunchTemplateData, o ec2types
 		if arn := aws.ToString(p.Arn); arn != "" {
 			s.profile = arn[strings.LastIndex(arn, "/")+1:]
 		}
-		if e.world.profiles[s.profile] == nil {
+		if e.world.profiles[s.profile] == nil || !e.world.seen("profile/"+s.profile) {
 			return nil, invalid("InvalidParameterValue", "Value (%s) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", s.profile)
 		}
 	}
@@ -229,6 +229,7 @@ func (e *Emulator) launch(c *call, s *launchSpec, n int) []*instance {
 		e.world.instances[i.id] = i
 		e.world.instanceList = append(e.world.instanceList, i)
 		c.instances = append(c.instances, i.id)
+		e.world.hide(i.id)
 		out = append(out, i)
 		e.setState(i, ec2types.InstanceStateNamePending)
 		e.event(i, Launched, "")

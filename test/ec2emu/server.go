@@ -76,8 +76,12 @@ type protocol interface {
 	fail(w http.ResponseWriter, c *call, err *apiError)
 }
 
-// ServeHTTP answers every service; it implements http.Handler.
+// ServeHTTP answers every service and the controls; it implements http.Handler.
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, AdminPath) {
+		e.admin.ServeHTTP(w, r)
+		return
+	}
 	at := e.clock.Now()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -169,6 +173,7 @@ func (e *Emulator) try(c *call) (any, *Fault, error) {
 		return nil, nil, invalid(unknownAction(c.service), "The action %s is not valid for this web service.", c.action)
 	}
 	out, err := h(c)
+	e.slow(c)
 	if fault != nil && fault.Code != "" {
 		err = fault.err()
 	}

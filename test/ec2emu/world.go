@@ -16,12 +16,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"k8s.io/utils/clock"
 )
 
 // world is what the account has; Emulator.mu guards it.
 type world struct {
-	rand seeded
-	seqs map[string]int
+	rand  seeded
+	clock clock.PassiveClock
+	seqs  map[string]int
 
 	subnets    map[string]*subnet
 	subnetList []*subnet
@@ -41,6 +43,10 @@ type world struct {
 	roles           map[string]iamtypes.Role
 	tags            map[string][]ec2types.Tag // of every taggable resource by id
 	tokens          map[string]replay
+
+	lag     time.Duration        // at most, until reads see what was written
+	hidden  map[string]time.Time // when reads will know of a new thing, by its id
+	oldTags map[string]oldTags   // what reads still show, by instance id
 }
 
 type subnet struct {
@@ -54,7 +60,7 @@ type subnet struct {
 
 func newWorld(r seeded, o *Options, now time.Time) world {
 	w := world{
-		rand: r, seqs: map[string]int{},
+		rand: r, clock: o.Clock, hidden: map[string]time.Time{}, oldTags: map[string]oldTags{}, seqs: map[string]int{},
 		subnets: map[string]*subnet{}, images: map[string]*Image{}, parameters: map[string]string{},
 		templates: map[string]*template{}, instances: map[string]*instance{},
 		profiles: map[string]*iamtypes.InstanceProfile{}, roles: map[string]iamtypes.Role{},
