@@ -204,33 +204,45 @@ func (c *Catalog) Defines(key string) bool {
 // catalogue defines; requirements on other keys are not looked at.
 func (c *Catalog) Match(reqs Requirements) Set {
 	out := FullSet(len(c.Offerings))
+	var one Set // scratch
 	for key, r := range reqs {
-		if ki, ok := c.index[key]; ok {
-			out = out.And(ki.match(r, len(c.Offerings)))
+		ki, ok := c.index[key]
+		if !ok {
+			continue
+		}
+		if one == nil {
+			one = NewSet(len(c.Offerings))
+		}
+		ki.match(r, one)
+		for i := range out {
+			out[i] &= one[i]
 		}
 	}
 	return out
 }
 
-func (ki keyIndex) match(r Requirement, n int) Set {
-	out := NewSet(n)
+// match makes out the offerings whose nodes satisfy r.
+func (ki keyIndex) match(r Requirement, out Set) {
+	clear(out)
+	add := func(s Set) {
+		for i, w := range s {
+			out[i] |= w
+		}
+	}
 	if r.Finite() {
 		for _, v := range r.Values() {
-			if s, ok := ki.values[v]; ok {
-				out = out.Or(s)
-			}
+			add(ki.values[v])
 		}
 	} else {
 		for v, s := range ki.values {
 			if r.Has(v) {
-				out = out.Or(s)
+				add(s)
 			}
 		}
 	}
 	if r.AllowsAbsent() {
-		out = out.Or(ki.absent)
+		add(ki.absent)
 	}
-	return out
 }
 
 // Values returns the distinct values of a label key over the given offerings, sorted.

@@ -25,7 +25,7 @@ const (
 )
 
 // req is the conjunction of selectors on one key.
-func req(t *testing.T, sel ...corev1.NodeSelectorRequirement) capacity.Requirement {
+func req(t testing.TB, sel ...corev1.NodeSelectorRequirement) capacity.Requirement {
 	t.Helper()
 	all, err := capacity.FromSelectors(sel)
 	if err != nil {

@@ -52,7 +52,7 @@ func (s signature) class(id string) *capacity.Class {
 		ID:          id,
 		Namespace:   s.Namespace,
 		Labels:      labels.Set(s.Labels),
-		Requests:    capacity.FromList(s.Requests).Max(capacity.Resources{}), // nothing negative: it would make room
+		Requests:    s.Requests.Max(capacity.Resources{}), // nothing negative: it would make room
 		Tolerations: s.Tolerations,
 		HostPorts:   s.Ports,
 		Unsupported: s.Unsupported,

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,19 +30,70 @@ func (b *Builder) daemons() ([]*capacity.Class, error) {
 	slices.SortFunc(sets, func(a, b *appsv1.DaemonSet) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	out := make([]*capacity.Class, 0, len(sets))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, made := make([]*capacity.Class, 0, len(sets)), make(map[*appsv1.DaemonSet]daemon, len(sets))
 	for _, ds := range sets {
-		if ds.DeletionTimestamp.IsZero() {
-			class, _ := b.memo.class(b.daemonPod(ds), b.sign)
-			out = append(out, class)
+		if !ds.DeletionTimestamp.IsZero() {
+			continue // its controller makes no more pods
 		}
+		ranges, class := b.limitRanges(ds.Namespace), b.runtimeClass(&ds.Spec.Template.Spec)
+		d := b.made[ds]
+		if shape := versions(ranges, class); d.class == nil || !d.stable || d.shape != shape {
+			d.shape = shape
+			d.class, d.stable = b.memo.class(daemonPod(ds, ranges, class), b.sign)
+		}
+		made[ds] = d
+		out = append(out, d.class)
 	}
+	b.made = made
 	return out, nil
 }
 
-// daemonPod is the pod the DaemonSet's controller would create. Its UID stands for the set and for the LimitRanges that
-// shape its pods, so that a change of either is seen.
-func (b *Builder) daemonPod(ds *appsv1.DaemonSet) *corev1.Pod {
+// daemon is the class of a DaemonSet's pods, which holds until the set is another object or what else shapes its pods is.
+type daemon struct {
+	shape  string
+	class  *capacity.Class
+	stable bool
+}
+
+// versions identifies LimitRanges and a runtime class, which may be nil.
+func versions(ranges []*corev1.LimitRange, class *nodev1.RuntimeClass) string {
+	out := ""
+	for _, lr := range ranges {
+		out += "/" + string(lr.UID) + "@" + lr.ResourceVersion
+	}
+	if class != nil {
+		out += "/" + string(class.UID) + "@" + class.ResourceVersion
+	}
+	return out
+}
+
+// limitRanges are those of a namespace, sorted by name.
+func (b *Builder) limitRanges(namespace string) []*corev1.LimitRange {
+	ranges, err := b.src.LimitRanges.LimitRanges(namespace).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(ranges, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	return ranges
+}
+
+// runtimeClass is the one the pods name, nil if they name none or it is not there: then they are refused until it is.
+func (b *Builder) runtimeClass(spec *corev1.PodSpec) *nodev1.RuntimeClass {
+	if spec.RuntimeClassName == nil || b.src.RuntimeClasses == nil {
+		return nil
+	}
+	rc, err := b.src.RuntimeClasses.Get(*spec.RuntimeClassName)
+	if err != nil {
+		return nil
+	}
+	return rc
+}
+
+// daemonPod is the pod the DaemonSet's controller would create. Its UID stands for the set and for what else shapes its
+// pods, so that a change of any is seen.
+func daemonPod(ds *appsv1.DaemonSet, ranges []*corev1.LimitRange, class *nodev1.RuntimeClass) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *ds.Spec.Template.ObjectMeta.DeepCopy(), Spec: *ds.Spec.Template.Spec.DeepCopy()}
 	pod.Namespace = ds.Namespace
 	pod.Generation = ds.Generation
@@ -49,9 +101,28 @@ func (b *Builder) daemonPod(ds *appsv1.DaemonSet) *corev1.Pod {
 		pod.Spec.NodeName = ""
 		onlyOn(pod, node)
 	}
+	if pod.Spec.HostNetwork {
+		defaultHostPorts(pod)
+	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, controllerTolerations(pod.Spec.HostNetwork)...)
-	pod.UID = types.UID("daemonset/" + string(ds.UID) + b.applyLimitRanges(pod) + b.applyRuntimeClass(pod))
+	pod.UID = types.UID("daemonset/" + string(ds.UID) + versions(ranges, class))
+	applyLimitRanges(pod, ranges)
+	applyRuntimeClass(pod, class)
 	return pod
+}
+
+// defaultHostPorts gives every port of a pod on the host network its number there (API defaulting of pods; templates are
+// stored without).
+func defaultHostPorts(pod *corev1.Pod) {
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range containers {
+			for i := range c.Ports {
+				if c.Ports[i].HostPort == 0 {
+					c.Ports[i].HostPort = c.Ports[i].ContainerPort
+				}
+			}
+		}
+	}
 }
 
 // onlyOn adds the node's name to every affinity term.
@@ -97,18 +168,11 @@ func controllerTolerations(hostNetwork bool) []corev1.Toleration {
 
 // applyLimitRanges fills in requests as creation does: first a container's own limit stands in for a missing request (API
 // defaulting), then the defaults of the namespace's LimitRanges (admission plugin LimitRanger), then what pod-level limits
-// imply for pod-level requests. It returns the versions of the LimitRanges.
-func (b *Builder) applyLimitRanges(pod *corev1.Pod) (versions string) {
-	ranges, err := b.src.LimitRanges.LimitRanges(pod.Namespace).List(labels.Everything())
-	if err != nil {
-		ranges = nil
-	}
-	ranges = slices.Clone(ranges) // the lister's slice may be shared
-	slices.SortFunc(ranges, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
-	var defaults []corev1.ResourceList
-	for _, lr := range ranges {
-		versions += "/" + string(lr.UID) + "@" + lr.ResourceVersion
-		defaults = append(defaults, containerDefaults(lr))
+// imply for pod-level requests.
+func applyLimitRanges(pod *corev1.Pod, ranges []*corev1.LimitRange) {
+	defaults := make([]corev1.ResourceList, len(ranges))
+	for i, lr := range ranges {
+		defaults[i] = containerDefaults(lr)
 	}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -120,7 +184,6 @@ func (b *Builder) applyLimitRanges(pod *corev1.Pod) (versions string) {
 		}
 	}
 	podLevelRequests(pod)
-	return versions
 }
 
 // containerDefaults are the requests a LimitRange gives containers without them; of several items the last one that names a
@@ -162,15 +225,11 @@ func podLevelRequests(pod *corev1.Pod) {
 	fill(&pod.Spec.Resources.Requests, limits)
 }
 
-// applyRuntimeClass adds what the pod's runtime class brings: overhead, node selector and tolerations (admission plugin
-// RuntimeClass). It returns the version of the class.
-func (b *Builder) applyRuntimeClass(pod *corev1.Pod) (version string) {
-	if pod.Spec.RuntimeClassName == nil || b.src.RuntimeClasses == nil {
-		return ""
-	}
-	rc, err := b.src.RuntimeClasses.Get(*pod.Spec.RuntimeClassName)
-	if err != nil {
-		return "" // its pods are refused until the class is there
+// applyRuntimeClass adds what the pod's runtime class, nil if it has none, brings: overhead, node selector and tolerations
+// (admission plugin RuntimeClass).
+func applyRuntimeClass(pod *corev1.Pod, rc *nodev1.RuntimeClass) {
+	if rc == nil {
+		return
 	}
 	if rc.Overhead != nil && pod.Spec.Overhead == nil {
 		pod.Spec.Overhead = rc.Overhead.PodFixed
@@ -184,7 +243,6 @@ func (b *Builder) applyRuntimeClass(pod *corev1.Pod) (version string) {
 		}
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, s.Tolerations...)
 	}
-	return "/" + string(rc.UID) + "@" + rc.ResourceVersion
 }
 
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) {

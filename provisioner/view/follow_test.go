@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -51,11 +52,15 @@ type world struct {
 	cluster *source.Cluster
 	feeds   map[string]*feed
 	objects map[string]map[string]client.Object
+	pools   karpv1.NodePoolList
+	classes v1.EC2NodeClassList
 }
 
 func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	w := &world{t: t, cluster: source.New(objects...), feeds: map[string]*feed{}, objects: map[string]map[string]client.Object{}}
 	w.cluster.Catalogs[builder.DefaultClass] = shop()
+	w.check(w.cluster.Client.List(t.Context(), &w.pools))
+	w.check(w.cluster.Client.List(t.Context(), &w.classes))
 	for _, kind := range []string{"*v1.Pod", "*v1.Node", "*v1.NodeClaim", "*v1.Namespace", "*v1.CSINode"} {
 		w.feeds[kind], w.objects[kind] = &feed{}, map[string]client.Object{}
 	}
@@ -92,19 +97,24 @@ func (w *world) source() view.Source {
 	return src
 }
 
-// claimReader lists the claims of a world as a cache does that copies nothing.
+// claimReader lists Karpenter's objects as a cache does that copies nothing.
 type claimReader struct {
 	client.Reader
 	w *world
 }
 
 func (c claimReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	claims, ok := list.(*karpv1.NodeClaimList)
-	if !ok {
+	switch list := list.(type) {
+	case *karpv1.NodeClaimList:
+		for _, o := range c.w.objects["*v1.NodeClaim"] {
+			list.Items = append(list.Items, *o.(*karpv1.NodeClaim))
+		}
+	case *karpv1.NodePoolList:
+		list.Items = c.w.pools.Items
+	case *v1.EC2NodeClassList:
+		list.Items = c.w.classes.Items
+	default:
 		return c.Reader.List(ctx, list, opts...)
-	}
-	for _, o := range c.w.objects["*v1.NodeClaim"] {
-		claims.Items = append(claims.Items, *o.(*karpv1.NodeClaim))
 	}
 	return nil
 }
@@ -116,7 +126,7 @@ func (w *world) check(err error) {
 	}
 }
 
-// drop deletes an object; half of the deletions are only learned from a list.
+// drop deletes an object; missed has it learned from a list.
 func (w *world) drop(o client.Object, missed bool) {
 	kind := fmt.Sprintf("%T", o)
 	delete(w.objects[kind], client.ObjectKeyFromObject(o).String())

@@ -19,6 +19,7 @@ type memo struct {
 	mu      sync.Mutex
 	pods    map[types.UID]remembered
 	classes map[string]*capacity.Class
+	encoder encoder
 }
 
 type remembered struct {
@@ -40,7 +41,7 @@ func (m *memo) class(pod *corev1.Pod, sign func(*corev1.Pod) (s signature, stabl
 		return r.class, true
 	}
 	s, stable := sign(pod)
-	id := s.id()
+	id := m.encoder.id(&s)
 	c, ok := m.classes[id]
 	if !ok {
 		c = s.class(id)

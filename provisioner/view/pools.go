@@ -90,8 +90,7 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	p.Limits = corev1.ResourceList{}
 	for name, q := range np.Spec.Limits {
 		if name == "nodes" {
-			n := q.Value()
-			p.LimitNodes = &n
+			p.LimitNodes = new(capacity.FromList(corev1.ResourceList{corev1.ResourcePods: q}).Pods) // a count that saturates
 			continue
 		}
 		p.Limits[name] = q

@@ -4,21 +4,17 @@
 package view_test
 
 import (
-	"fmt"
 	"testing"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
-	"github.com/slipway-sh/slipway/test/fidelity/source"
 )
 
 func TestBlocked(t *testing.T) {
@@ -118,100 +114,5 @@ func TestPoolUsage(t *testing.T) {
 				t.Errorf("usage = %q of %d nodes, want %q of %d", got, p.Nodes, tc.want, tc.nodes)
 			}
 		})
-	}
-}
-
-func TestDaemonSets(t *testing.T) {
-	rl := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
-	limitRange := func(version string, items ...corev1.LimitRangeItem) *corev1.LimitRange {
-		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "lr", Namespace: "kube-system", UID: "lr", ResourceVersion: version}, Spec: corev1.LimitRangeSpec{Limits: items}}
-	}
-	container := func(request string) corev1.LimitRangeItem {
-		return corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, DefaultRequest: rl(request), Default: rl("4")}
-	}
-	for name, tc := range map[string]struct {
-		pod    *builder.PodBuilder
-		ranges []*corev1.LimitRange
-		want   string
-	}{
-		"as the template says":                   {builder.Pod("d").CPU("1"), nil, "cpu=1 pods=1"},
-		"a limit stands in for a request":        {builder.Pod("d").Limit("cpu", "2"), nil, "cpu=2 pods=1"},
-		"the namespace's default request":        {builder.Pod("d"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=100m pods=1"},
-		"the own limit comes before the default": {builder.Pod("d").Limit("cpu", "2"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=2 pods=1"},
-		"the own request comes first":            {builder.Pod("d").CPU("1").Limit("cpu", "2"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=1 pods=1"},
-		"each container, init containers too":    {builder.Pod("d").Container("x", "0", "0").Sidecar("y", "1", "0"), []*corev1.LimitRange{limitRange("1", container("100m"))}, "cpu=1100m pods=1"},
-		"limits of pods are no defaults":         {builder.Pod("d"), []*corev1.LimitRange{limitRange("1", corev1.LimitRangeItem{Type: corev1.LimitTypePod, DefaultRequest: rl("1")})}, "pods=1"},
-		"another namespace's do not count":       {builder.Pod("d"), []*corev1.LimitRange{{ObjectMeta: metav1.ObjectMeta{Name: "lr", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{container("1")}}}}, "pods=1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := []runtime.Object{builder.DaemonSet("d").UID("d").Template(tc.pod).Obj()}
-			for _, lr := range tc.ranges {
-				objects = append(objects, lr)
-			}
-			if got := build(t, view.Pending{}, objects...).Pool("p").Daemons[0].Requests.String(); got != tc.want {
-				t.Errorf("requests = %s, want %s", got, tc.want)
-			}
-		})
-	}
-
-	t.Run("changes are seen", func(t *testing.T) {
-		ds := builder.DaemonSet("d").UID("d").Generation(1).Template(builder.Pod("d")).Obj()
-		c := source.New(ds, builder.NodePool("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
-		b := view.New(c.Source())
-		requests := func() string {
-			v, err := b.Build(t.Context(), view.Pending{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v.Pool("p").Daemons[0].Requests.String()
-		}
-		got := []string{requests()}
-		c.Put(limitRange("1", container("100m")))
-		got = append(got, requests())
-		c.Put(limitRange("2", container("200m")))
-		got = append(got, requests())
-		ds = ds.DeepCopy()
-		ds.Generation, ds.Spec.Template.Spec.Containers[0].Resources.Requests = 2, rl("3")
-		c.Put(ds)
-		got = append(got, requests())
-		if diff := cmp.Diff([]string{"pods=1", "cpu=100m pods=1", "cpu=200m pods=1", "cpu=3 pods=1"}, got); diff != "" {
-			t.Errorf("requests step by step (-want +got):\n%s", diff)
-		}
-	})
-
-	t.Run("the controller's tolerations", func(t *testing.T) {
-		host := builder.Pod("d").Obj()
-		for _, network := range []bool{false, true} {
-			ds := builder.DaemonSet("d").UID("d").Template(builder.Pod("d")).Obj()
-			ds.Spec.Template.Spec = host.Spec
-			ds.Spec.Template.Spec.HostNetwork = network
-			d := build(t, view.Pending{}, ds).Pool("p").Daemons[0]
-			for key, want := range map[string]bool{
-				corev1.TaintNodeDiskPressure: true, corev1.TaintNodeUnschedulable: true, corev1.TaintNodeNetworkUnavailable: network, "other": false,
-			} {
-				if _, ok := d.Tolerates([]corev1.Taint{{Key: key, Effect: noSchedule}}); ok != want {
-					t.Errorf("host network %v: tolerates %s: %v, want %v", network, key, ok, want)
-				}
-			}
-		}
-	})
-}
-
-// TestMemoForgets checks that a builder that has seen many pods come and go still gives right answers.
-func TestMemoForgets(t *testing.T) {
-	c := source.New(builder.Node("n").CPU("64").Obj())
-	b := view.New(c.Source())
-	for round := range 5 {
-		for i := range 400 {
-			b.Pod(builder.Pod("gone").UID(fmt.Sprintf("%d-%d", round, i)).CPU("1").Obj())
-		}
-		c.Put(builder.Pod("stays").UID("stays").CPU("2").On("n").Obj())
-		v, err := b.Build(t.Context(), view.Pending{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := v.Nodes[0].Used.String(); got != "cpu=2 pods=1" {
-			t.Fatalf("round %d: used = %s", round, got)
-		}
 	}
 }

@@ -4,14 +4,10 @@
 package view
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -29,11 +25,11 @@ func perPod(label string) bool {
 	return false
 }
 
-// signature is everything of a pod that decides where it may go, in a form that marshals deterministically.
+// signature is everything of a pod that decides where it may go.
 type signature struct {
 	Namespace string
 	Labels    map[string]string
-	Requests  corev1.ResourceList
+	Requests  capacity.Resources
 	Selector  map[string]string
 	Affinity  *corev1.NodeSelector
 	Preferred []corev1.PreferredSchedulingTerm
@@ -134,13 +130,13 @@ func ofDaemonSet(pod *corev1.Pod) bool {
 
 // requests are what the scheduler counts for the pod. While a running pod is being resized that is the larger of what
 // it asks for and what it has, which its kubelet reports; stable is false then.
-func requests(pod *corev1.Pod) (list corev1.ResourceList, stable bool) {
-	list = resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+func requests(pod *corev1.Pod) (r capacity.Resources, stable bool) {
+	r = capacity.FromList(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
 	if pod.Spec.NodeName == "" {
-		return list, true
+		return r, true
 	}
-	actual := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
-	return actual, equality.Semantic.DeepEqual(list, actual)
+	actual := capacity.FromList(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}))
+	return actual, r.Equal(actual)
 }
 
 // classLabels are the labels without those that are the pod's own, unless its own terms look at them.
@@ -205,14 +201,4 @@ func withLabelKeys(t *corev1.PodAffinityTerm, pod map[string]string) *metav1.Lab
 	add(t.MatchLabelKeys, metav1.LabelSelectorOpIn)
 	add(t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
 	return out
-}
-
-// id digests the signature; 128 bits, so that equal IDs are equal signatures for all practical purposes.
-func (s signature) id() string {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		panic("marshalling a struct of Kubernetes API values cannot fail: " + err.Error())
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:16])
 }

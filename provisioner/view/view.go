@@ -6,8 +6,10 @@ package view
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +54,9 @@ type Builder struct {
 	// followed is the cluster as events have shown it, nil until Follow.
 	followed *cluster
 	synced   func() bool
+
+	mu   sync.Mutex
+	made map[*appsv1.DaemonSet]daemon // what DaemonSets were converted to
 }
 
 // New returns a builder over the source.
