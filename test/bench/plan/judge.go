@@ -1,0 +1,193 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/demand"
+	"github.com/slipway-sh/slipway/provisioner/view"
+	"github.com/slipway-sh/slipway/scheduler/simulate"
+	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/fidelity/source"
+)
+
+// The cluster the judge is measured in, and the batch it judges.
+const (
+	judgedNodes = 1000
+	podsANode   = 5
+	judgedPods  = 1000
+	batches     = 7
+)
+
+// judge measures what judging a batch costs, for each pod and beside everything else a batch takes: the provisioner's own
+// path, from the first pod's offer to the hand-over of the last claim to the launcher, over a cluster of 1,000 nodes: batching,
+// the view, classes, the plan and the claims. The API server answers at once: what writing claims and launching takes is not
+// in it, nor are the scheduling cycles that lead to the offers, all of which would make the share smaller.
+func (r *report) judge(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	nodes, pods := standing()
+	j, err := newJudge(ctx, append(slices.Clone(nodes), pods...))
+	if err != nil {
+		return err
+	}
+	var each, share []time.Duration
+	fmt.Printf("judge: %d pods in a cluster of %d nodes with %d pods each\n", judgedPods, judgedNodes, podsANode)
+	for range batches {
+		timed := &stopwatch{judge: j}
+		whole, claims, err := runBatch(ctx, timed, r.maker.Catalog, append(slices.Clone(nodes), pods...))
+		if err != nil {
+			return err
+		}
+		if timed.refused > 0 || timed.trials != judgedPods {
+			return fmt.Errorf("the judge saw %d pods and refused %d of them, it should accept %d", timed.trials, timed.refused, judgedPods)
+		}
+		fmt.Printf("  batch %8.2f ms, of which judging %8.2f ms; %d nodes\n", ms(whole), ms(timed.spent), claims)
+		each = append(each, timed.spent/judgedPods)
+		// In parts of 10^9, so that a duration can hold it.
+		share = append(share, time.Duration(float64(timed.spent)/float64(whole-timed.spent)*float64(time.Second)))
+	}
+	slices.Sort(each)
+	slices.Sort(share)
+	r.figure("judge-pod", float64(each[batches/2])/float64(time.Microsecond), "us")
+	r.figure("judge-share", share[batches/2].Seconds(), "ratio")
+	return nil
+}
+
+// standing are the nodes and pods that are there already.
+func standing() (nodes, pods []runtime.Object) {
+	for i := range judgedNodes {
+		n := builder.Node(fmt.Sprintf("old-%d", i)).CPU("16").Memory("64Gi").Zone("us-east-1" + string(rune('a'+i%3))).Obj()
+		n.UID = types.UID(n.Name)
+		nodes = append(nodes, n)
+		for k := range podsANode {
+			p := builder.Pod(fmt.Sprintf("old-%d-%d", i, k)).CPU("3").Memory("8Gi").Obj()
+			p.UID, p.Spec.NodeName, p.Status.Phase = types.UID(p.Name), n.Name, corev1.PodRunning
+			pods = append(pods, p)
+		}
+	}
+	return nodes, pods
+}
+
+// arriving are pods of ten workloads without topology rules.
+func arriving() []*corev1.Pod {
+	var out []*corev1.Pod
+	for w := range 10 {
+		cpu, mem := fmt.Sprintf("%dm", 250*(1+w%4)), fmt.Sprintf("%dMi", 512*(1+w%5))
+		for i := range judgedPods / 10 {
+			p := builder.Pod(fmt.Sprintf("new-%d-%d", w, i)).Label("app", fmt.Sprintf("new-%d", w)).CPU(cpu).Memory(mem).Obj()
+			p.UID = types.UID(p.Name)
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// runBatch has a new provisioner plan one batch and returns how long it took and how many claims it wrote.
+func runBatch(ctx context.Context, judge provisioner.Judge, cat *capacity.Catalog, objects []runtime.Object) (time.Duration, int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pool, class := builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj()
+	cluster := source.New(append(objects, pool, class)...)
+	cluster.Catalogs[builder.DefaultClass] = cat
+	pods := arriving()
+	for _, p := range pods {
+		cluster.Put(p)
+	}
+	launched := make(chan int, 1)
+	p := provisioner.New(provisioner.Options{
+		Kube: interceptor.NewClient(cluster.Client, interceptor.Funcs{Create: written}), Pods: cluster.Pods(), Views: view.New(cluster.Source()), Gate: nobody{}, Nominator: nobody{}, Events: &events.FakeRecorder{},
+		Launcher: launcher(launched), Judge: judge, Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Batch: demand.Options{MaxAge: time.Minute, MaxSize: 10 * judgedPods},
+	})
+	start := time.Now()
+	for _, pod := range pods {
+		p.Offer(pod)
+	}
+	p.Drained()
+	p.Leading()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	select {
+	case n := <-launched:
+		took := time.Since(start)
+		cancel()
+		return took, n, <-ended
+	case err := <-ended:
+		return 0, 0, cmp.Or(err, errors.New("the provisioner ended without a plan"))
+	}
+}
+
+// written is an API server that answers at once.
+func written(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+	o.SetUID(types.UID(o.GetName()))
+	return nil
+}
+
+// nobody is told things.
+type nobody struct{}
+
+func (nobody) Release(...types.UID)      {}
+func (nobody) Reserve(types.UID, string) {}
+func (nobody) Nominate(context.Context, types.NamespacedName, types.UID, string) error {
+	return nil
+}
+
+// launcher counts the claims handed to it.
+type launcher chan int
+
+func (l launcher) Launch(_ context.Context, claims []*karpv1.NodeClaim) { l <- len(claims) }
+
+// stopwatch measures a judge.
+type stopwatch struct {
+	judge *simulate.Judge
+
+	mu      sync.Mutex
+	spent   time.Duration
+	trials  int
+	refused int
+}
+
+// Verify implements provisioner.Judge the way slipway-scheduler does.
+func (s *stopwatch) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
+	start := time.Now()
+	candidates := make([]simulate.Candidate, len(nodes))
+	for i, n := range nodes {
+		candidates[i] = simulate.Candidate(n)
+	}
+	asked := make([]simulate.Trial, len(trials))
+	for i, t := range trials {
+		asked[i] = simulate.Trial(t)
+	}
+	rejections, err := s.judge.Verify(ctx, candidates, asked)
+	var out []provisioner.Refusal
+	for _, r := range rejections {
+		out = append(out, provisioner.Refusal{Trial: provisioner.Trial{Pod: r.Pod, Node: r.Node}, Plugin: r.Plugin, Reason: r.Reason})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spent += time.Since(start)
+	s.trials += len(trials)
+	s.refused += len(out)
+	return out, err
+}
