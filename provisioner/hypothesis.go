@@ -6,6 +6,7 @@ package provisioner
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,7 +99,10 @@ func template(l *plan.Launch, i int) Hypothesis {
 	for _, d := range daemons {
 		aside = aside.Sub(d.class.Requests)
 	}
-	h := Hypothesis{Node: node(name, labels, l.Pool.Taints, alloc.Sub(aside.Max(capacity.Resources{})))}
+	h := Hypothesis{
+		Node:         node(name, labels, l.Pool.Taints, alloc.Sub(aside.Max(capacity.Resources{}))),
+		AttachLimits: attachLimits(alloc, nil),
+	}
 	for _, d := range daemons {
 		h.Present = append(h.Present, d.pod(d.class.Requests))
 	}
@@ -110,10 +114,12 @@ func template(l *plan.Launch, i int) Hypothesis {
 // boots.
 func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
 	alloc := n.Free()
+	var reserved capacity.Resources
 	for _, p := range pods.Reserved[n.Claim] {
-		alloc = alloc.Add(pods.Class(p).Requests)
+		reserved = reserved.Add(pods.Class(p).Requests)
 	}
-	h := Hypothesis{Present: slices.Clone(pods.Reserved[n.Claim])}
+	h := Hypothesis{Present: slices.Clone(pods.Reserved[n.Claim]), AttachLimits: attachLimits(alloc, reserved.Volumes)}
+	alloc = alloc.Add(reserved)
 	if pool := v.Pool(n.Pool); pool != nil {
 		for _, d := range daemons(pool, n.Claim, &capacity.InstanceType{Labels: n.Labels}, n.Labels) {
 			h.Present = append(h.Present, d.pod(capacity.Resources{})) // what it asks for is used already
@@ -122,6 +128,20 @@ func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
 	}
 	h.Node = node(n.Claim, n.Labels, n.Taints, alloc)
 	return h
+}
+
+// attachLimits are the limits left, and as many volumes on top as are counted already but are going to be counted again.
+func attachLimits(left capacity.Resources, again []capacity.Quantity) map[string]int32 {
+	out := make(map[string]int32, len(left.Volumes))
+	for _, q := range left.Volumes {
+		out[string(q.Name)] = int32(max(min(q.Value, math.MaxInt32), 0))
+	}
+	for _, q := range again {
+		if n, limited := out[string(q.Name)]; limited {
+			out[string(q.Name)] = n + int32(min(q.Value, math.MaxInt32-int64(n)))
+		}
+	}
+	return out
 }
 
 // daemonOn is a daemonset class that has a pod on a node.
