@@ -1,13 +1,17 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demand collects the pods that fit nowhere into batches, and knows when
-// a batch is complete.
+// Package demand collects the pods that fit nowhere into batches, knows when a
+// batch is complete, and how many more pods are about to come.
 //
-// A batch closes when the scheduler's active queue has drained and nothing more
-// came for a short debounce: a lone pod is planned at once, a burst together.
-// Two caps bound the wait, age and size. The package keeps pods in the order
-// they came and decides nothing else; it never talks to a cluster.
+// A batch ([Batcher]) closes when the scheduler's active queue has drained and
+// nothing more came for a short debounce: a lone pod is planned at once, a burst
+// together. Two caps bound the wait, age and size. The batch keeps pods in the
+// order they came.
 //
-// Import level 3: imports Kubernetes API value packages only.
+// [Owners] looks ahead: controllers create the pods of a burst one after the
+// other, and the first that fits nowhere tells how many will follow it.
+//
+// The package reads informer caches; it never writes to a cluster and never waits
+// for one. Import level 3: imports Kubernetes API and lister packages only.
 package demand
