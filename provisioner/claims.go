@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,8 @@ import (
 const (
 	// PodsAnnotation lists the pods (namespace/name, comma separated) the claim was bought for. It is how a plan survives a restart.
 	PodsAnnotation = "slipway.sh/pods"
+	// AheadAnnotation is how many pods the claim was bought for beyond those: pods their owners had still to create.
+	AheadAnnotation = "slipway.sh/pods-ahead"
 	// OfferedAnnotation is when the first of those pods failed to schedule, PlannedAnnotation when the plan was made (RFC 3339
 	// with nanoseconds). Together with the claim's conditions they are the time line of a launch.
 	OfferedAnnotation = "slipway.sh/offered-at"
@@ -36,10 +39,10 @@ const (
 	PriceAnnotation = "slipway.sh/planned-price"
 )
 
-// draft is a NodeClaim to be written, with the pods it is for.
+// draft is a NodeClaim to be written, with the pods it is for: all of them, and those that exist.
 type draft struct {
-	claim *karpv1.NodeClaim
-	pods  []*corev1.Pod
+	claim        *karpv1.NodeClaim
+	places, pods []*corev1.Pod
 }
 
 // drafts turns launches into claims. Equal launches get one launch group, so that they share one CreateFleet call. The pods
@@ -51,8 +54,14 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 		var d draft
 		first := now
 		for _, q := range l.Pods {
-			d.pods = append(d.pods, pods[q.UID])
-			if t := offered[q.UID]; t.Before(first) {
+			pod := pods[q.UID]
+			d.places = append(d.places, pod)
+			t, there := offered[q.UID]
+			if !there {
+				continue // a seat
+			}
+			d.pods = append(d.pods, pod)
+			if t.Before(first) {
 				first = t
 			}
 		}
@@ -65,6 +74,9 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 		d.claim = nodeClaim(np, l)
 		a := d.claim.Annotations
 		a[PodsAnnotation] = joinPods(d.pods)
+		if ahead := len(d.places) - len(d.pods); ahead > 0 {
+			a[AheadAnnotation] = strconv.Itoa(ahead)
+		}
 		a[OfferedAnnotation] = first.UTC().Format(time.RFC3339Nano)
 		a[PlannedAnnotation] = now.UTC().Format(time.RFC3339Nano)
 		a[PriceAnnotation] = fmt.Sprintf("%.5f", l.Price())

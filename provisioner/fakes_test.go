@@ -63,7 +63,10 @@ func (g fakeGate) Release(uids ...types.UID) {
 	}
 }
 
-func (g fakeGate) Reserve(uid types.UID, node string) { g.d.note("reserve %s on %s", uid, node) }
+func (g fakeGate) Reserve(uid types.UID, node string) bool {
+	g.d.note("reserve %s on %s", uid, node)
+	return false
+}
 
 type fakeNominator struct{ d *diary }
 

@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // state is where a pod stands on its way to a node.
@@ -38,6 +40,9 @@ type entry struct {
 	retryAt time.Time // unplaced
 	backoff time.Duration
 	told    string // the last reason an event was written for
+	// owner is set for a seat: the place of a pod that its owner has still to create.
+	owner types.UID
+	class *capacity.Class // of a seat
 }
 
 // How long an unplaced pod waits before it is planned again without any change that could matter; doubles each time.
@@ -54,13 +59,22 @@ type ledger struct {
 	mu     sync.Mutex
 	pods   map[types.UID]*entry
 	claims map[string]map[types.UID]*entry
+	// seats are the seats of each owner, in the order they were planned.
+	seats map[types.UID][]*entry
+	// came is when a pod of an owner with seats last came, barren when an owner's seats were given up because none did.
+	came, barren map[types.UID]time.Time
+	// idle are claims that have lost all their pods, with when that was seen; see unneeded.
+	idle map[string]time.Time
 	// lists are the pods of each claim as they were last asked for; a claim whose pods have changed since is not in it.
 	// Every plan asks for all of them while pods are being offered.
 	lists map[string][]*corev1.Pod
 }
 
 func newLedger() *ledger {
-	return &ledger{pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{}}
+	return &ledger{
+		pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{},
+		seats: map[types.UID][]*entry{}, came: map[types.UID]time.Time{}, barren: map[types.UID]time.Time{}, idle: map[string]time.Time{},
+	}
 }
 
 // offer notes that the pod failed to schedule. fresh asks the caller to put it into the batch; parked says that the pod
@@ -114,6 +128,9 @@ func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
 		}
 		m[p.UID] = e
 	}
+	if len(l.claims[claim]) > 0 {
+		delete(l.idle, claim)
+	}
 	delete(l.lists, claim)
 }
 
@@ -135,6 +152,7 @@ func (l *ledger) unassign(e *entry) {
 		delete(m, e.pod.UID)
 		if len(m) == 0 {
 			delete(l.claims, e.claim)
+			l.idle[e.claim] = time.Time{}
 		}
 	}
 	e.claim, e.node, e.usable = "", "", time.Time{}
@@ -173,13 +191,13 @@ func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 	return out
 }
 
-// each applies note to the entries of a claim and returns the pods for which it says true. They are sorted after the lock
+// each applies note to the entries of a claim and returns the pods for which it says true, seats left out. They are sorted after the lock
 // is given back: scheduling cycles wait for it.
 func (l *ledger) each(claim string, note func(*entry) bool) []*corev1.Pod {
 	l.mu.Lock()
 	var out []*corev1.Pod
 	for _, e := range l.claims[claim] {
-		if note(e) {
+		if note(e) && e.owner == "" {
 			out = append(out, e.pod)
 		}
 	}
@@ -188,9 +206,14 @@ func (l *ledger) each(claim string, note func(*entry) bool) []*corev1.Pod {
 	return out
 }
 
-// lost takes the pods of a claim that will never have a node back to waiting and returns them.
+// lost takes the pods of a claim that will never have a node back to waiting and returns them. Its seats are gone: when
+// the pods are planned again, so are those that come after them.
 func (l *ledger) lost(claim string) []*corev1.Pod {
 	return l.each(claim, func(e *entry) bool {
+		if e.owner != "" {
+			l.dropSeat(e)
+			return false
+		}
 		l.unassign(e)
 		e.state = waiting
 		return true
@@ -272,14 +295,18 @@ func (l *ledger) holds(claim string) bool {
 	return len(l.claims[claim]) > 0
 }
 
-// counts returns how many pods are in each state.
-func (l *ledger) counts() (n [3]int) {
+// counts returns how many pods are in each state, and how many seats there are.
+func (l *ledger) counts() (n [3]int, seats int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.pods {
+		if e.owner != "" {
+			seats++
+			continue
+		}
 		n[e.state]++
 	}
-	return n
+	return n, seats
 }
 
 func sortPods(pods []*corev1.Pod) {

@@ -57,7 +57,7 @@ func TestLedger(t *testing.T) {
 	remove := func(pod *corev1.Pod) func(*ledger, time.Time) string {
 		return func(l *ledger, _ time.Time) string { return fmt.Sprint(l.remove(pod.UID)) }
 	}
-	counts := func(l *ledger, _ time.Time) string { return fmt.Sprint(l.counts()) }
+	counts := func(l *ledger, _ time.Time) string { n, _ := l.counts(); return fmt.Sprint(n) }
 	const again, parked = `parked true node "" fresh true`, `parked true node "" fresh false`
 	for name, steps := range map[string][]step{
 		"a pod that is planned waits for its node and no longer counts as demand": {

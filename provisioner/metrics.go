@@ -19,6 +19,11 @@ type Metrics struct {
 	Claims *prometheus.CounterVec
 	// Unplaced counts refusals by reason; a pod that is planned again counts again.
 	Unplaced *prometheus.CounterVec
+	// Settled counts pods that took a place planned before they existed; Seats is how many such places wait for their pods.
+	Settled prometheus.Counter
+	Seats   prometheus.Gauge
+	// Cancelled counts claims that were deleted because no pod waited for them any more, by pool.
+	Cancelled *prometheus.CounterVec
 	// Pods is how many pods wait for capacity, by state: waiting (to be planned), planned (on a claim), unplaced.
 	Pods *prometheus.GaugeVec
 	// Rejected counts pods that the plan accepted and the scheduler's own filters refused, by plugin. It should stay at
@@ -42,6 +47,15 @@ func NewMetrics() *Metrics {
 		Unplaced: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slipway_provisioner_unplaced_total", Help: "Times a pod was planned and no node could hold it, by reason.",
 		}, []string{"reason"}),
+		Settled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slipway_provisioner_lookahead_settled_total", Help: "Pods that took a place planned before they were created.",
+		}),
+		Seats: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "slipway_provisioner_lookahead_pods", Help: "Places planned for pods that their owners have still to create.",
+		}),
+		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slipway_provisioner_nodeclaims_cancelled_total", Help: "NodeClaims deleted before use because no pod waited for them any more.",
+		}, []string{"nodepool"}),
 		Pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "slipway_provisioner_pods", Help: "Pods that wait for capacity, by state.",
 		}, []string{"state"}),
@@ -53,7 +67,7 @@ func NewMetrics() *Metrics {
 
 // Collectors lists all metrics for registration.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Pods, m.Rejected}
+	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Settled, m.Seats, m.Cancelled, m.Pods, m.Rejected}
 }
 
 func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {
@@ -64,7 +78,8 @@ func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {
 }
 
 // count sets the gauge of waiting pods.
-func (m *Metrics) count(pods [3]int) {
+func (m *Metrics) count(pods [3]int, seats int) {
+	m.Seats.Set(float64(seats))
 	for s, name := range [...]string{waiting: "waiting", planned: "planned", unplaced: "unplaced"} {
 		m.Pods.WithLabelValues(name).Set(float64(pods[s]))
 	}

@@ -28,8 +28,9 @@ import (
 type Gate interface {
 	// Release opens the gate for the pods and has them tried at once.
 	Release(uids ...types.UID)
-	// Reserve remembers the node a parked pod waits for.
-	Reserve(uid types.UID, node string)
+	// Reserve remembers the node a parked pod waits for. carried says that the scheduler is about to write the pod's status
+	// anyway and will write this nomination with it.
+	Reserve(uid types.UID, node string) (carried bool)
 }
 
 // Nominator writes status.nominatedNodeName, once a pod.
@@ -47,7 +48,7 @@ type Events interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// Options are what a Provisioner needs. All but Judge and Metrics are required.
+// Options are what a Provisioner needs. All but Judge, Owners and Metrics are required.
 type Options struct {
 	// Kube reads NodePools, EC2NodeClasses and NodeClaims from a cache and writes NodeClaims.
 	Kube      client.Client
@@ -58,6 +59,9 @@ type Options struct {
 	Launcher  Launcher
 	Events    Events
 	Judge     Judge
+	// Owners look ahead; nil for no look-ahead. LookAhead bounds the seats of one step.
+	Owners    Owners
+	LookAhead int
 	Clock     clock.WithTicker
 	Metrics   *Metrics
 	Batch     demand.Options
@@ -74,6 +78,7 @@ type Provisioner struct {
 	kick   chan struct{} // holds a token when unplaced pods should be planned again
 	nodes  corelisters.NodeLister
 	ended  chan struct{} // closed when Run has ended
+	serial int           // of the last seat; used by Run only
 	// nominated limits Nominated events to Karpenter's 5 a second, 10 at once.
 	nominated *rate.Limiter
 
@@ -152,6 +157,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	}
 	defer close(p.ended)
 	go p.retry(ctx)
+	go p.sweep(ctx)
 	for {
 		pods, err := p.batch.Next(ctx)
 		if err != nil {

@@ -6,6 +6,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,12 +29,13 @@ const createAtOnce = 32
 func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	logger := log.FromContext(ctx)
 	start := p.Clock.Now()
-	// 1. Batch: pods that were bound, deleted or planned meanwhile are left out.
+	// 1. Batch: pods that were bound, deleted or planned meanwhile are left out, and those that were expected take their seats.
 	waiting, offered := p.ledger.waiting(batch)
+	waiting = p.settle(ctx, waiting)
 	if len(waiting) == 0 {
 		return
 	}
-	// 2. View.
+	// 2. View, and what else is coming.
 	reserved := p.ledger.reserved()
 	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: reserved})
 	if err != nil {
@@ -47,9 +49,10 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 		pods[pod.UID] = pod
 		in.Pods = append(in.Pods, p.Views.Pod(pod))
 	}
+	seats := p.lookAhead(ctx, in.Pods, pods)
 	viewed := p.Clock.Now()
 	// 3. Plan, and 4. verify with the scheduler's own filters.
-	result := Planner{Judge: p.Judge, Metrics: p.Metrics}.Solve(ctx, in, Pods{Wanting: pods, Reserved: reserved, Class: p.classOf})
+	result := p.solve(ctx, in, Pods{Wanting: pods, Reserved: reserved, Class: p.classOf}, seats)
 	solved := p.Clock.Now()
 	// 5. Record and claim.
 	p.place(ctx, result.Placements, pods)
@@ -60,6 +63,73 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	p.Metrics.observe(start, viewed, solved, p.Clock.Now(), len(waiting))
 	logger.Info("planned", "batch", len(waiting), "placed", len(result.Placements), "launches", len(created), "unplaced", len(result.Unplaced),
 		"price", sumPrice(result.Launches), "view", viewed.Sub(start), "plan", solved.Sub(viewed), "claims", p.Clock.Since(solved))
+}
+
+// solve plans pods and seats. The pods come first: a seat never takes the place of a pod that is there.
+func (p *Provisioner) solve(ctx context.Context, in plan.Input, pods Pods, seats []seat) plan.Result {
+	there := in.Pods
+	for {
+		in.Pods = slices.Clone(there)
+		for _, s := range seats {
+			pods.Wanting[s.pod.UID] = s.pod
+			in.Pods = append(in.Pods, s.plan)
+		}
+		result := Planner{Judge: p.Judge, Metrics: p.Metrics}.Solve(ctx, in, pods)
+		kept, changed := bounded(&result, seats)
+		if !changed {
+			return p.expect(result, seats)
+		}
+		seats = kept
+	}
+}
+
+// expect enters the seats that have a place into the ledger, node by node and nodes with pods first, so that the pods to
+// come fill one node after the other and those that do not come leave whole nodes empty. Seats without a place are taken out of the plan.
+func (p *Provisioner) expect(r plan.Result, seats []seat) plan.Result {
+	if len(seats) == 0 {
+		return r
+	}
+	byUID := make(map[types.UID]seat, len(seats))
+	for _, s := range seats {
+		byUID[s.pod.UID] = s
+	}
+	var placed []seat
+	place := func(uid types.UID) {
+		if s, ok := byUID[uid]; ok {
+			placed = append(placed, s)
+		}
+	}
+	for _, pl := range r.Placements {
+		place(pl.Pod.UID)
+	}
+	launches := slices.Clone(r.Launches)
+	onlySeats := func(l plan.Launch) bool {
+		return !slices.ContainsFunc(l.Pods, func(q *capacity.Pod) bool { _, isSeat := byUID[q.UID]; return !isSeat })
+	}
+	slices.SortStableFunc(launches, func(a, b plan.Launch) int { return order(onlySeats(a), onlySeats(b)) })
+	for _, l := range launches {
+		for _, q := range l.Pods {
+			place(q.UID)
+		}
+	}
+	p.ledger.expect(placed, p.Clock.Now())
+	r.Unplaced = slices.DeleteFunc(r.Unplaced, func(u plan.Unplaced) bool {
+		_, isSeat := byUID[u.Pod.UID]
+		return isSeat
+	})
+	return r
+}
+
+// order puts false before true.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
 }
 
 func (p *Provisioner) classOf(pod *corev1.Pod) *capacity.Class { return p.Views.Pod(pod).Class }
@@ -128,7 +198,7 @@ func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.Node
 	failed := make([]bool, len(drafts))
 	var wg sync.WaitGroup
 	for i, d := range drafts {
-		p.ledger.assign(d.claim.Name, "", d.pods)
+		p.ledger.assign(d.claim.Name, "", d.places)
 		sem <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-sem }()

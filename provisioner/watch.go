@@ -234,7 +234,9 @@ func (p *Provisioner) discard(ctx context.Context, c *karpv1.NodeClaim) {
 // nominate tells the pods' node to the gate and to everybody who reads the pods.
 func (p *Provisioner) nominate(ctx context.Context, node string, pods []*corev1.Pod) {
 	for _, pod := range pods {
-		p.Gate.Reserve(pod.UID, node)
+		if p.Gate.Reserve(pod.UID, node) {
+			continue
+		}
 		if err := p.Nominator.Nominate(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID, node); err != nil {
 			log.FromContext(ctx).Info("nominated node could not be written", "pod", client.ObjectKeyFromObject(pod), "node", node, "reason", err.Error())
 		}

@@ -34,6 +34,9 @@ const (
 	DefaultBatchDebounce = 0
 	// DefaultBatchMax bounds how long a batch may stay open while pods keep coming.
 	DefaultBatchMax = 100 * time.Millisecond
+	// DefaultLookAhead bounds what one step plans for pods that do not exist yet; what it leaves out is planned with the
+	// next pod of the same owner.
+	DefaultLookAhead = 5000
 	// DefaultGateDeadline is the safety net under a lost release. It costs one
 	// failed scheduling cycle a pod when it passes, so it may be short compared
 	// with the slowest boot of an instance.
@@ -49,6 +52,8 @@ type SlipwayArgs struct {
 	BatchDebounce *metav1.Duration `json:"batchDebounce,omitempty"`
 	// BatchMax is the longest time between the first pod of a batch and its plan.
 	BatchMax *metav1.Duration `json:"batchMax,omitempty"`
+	// LookAhead is the most pods planned in one step before their owners have created them. Zero turns look-ahead off.
+	LookAhead *int32 `json:"lookAhead,omitempty"`
 	// GateDeadline is the longest time a pod stays parked without being looked
 	// at again.
 	GateDeadline *metav1.Duration `json:"gateDeadline,omitempty"`
@@ -134,6 +139,9 @@ func (a *SlipwayArgs) setDefaults() {
 			*d.field = &metav1.Duration{Duration: d.value}
 		}
 	}
+	if a.LookAhead == nil {
+		a.LookAhead = new(int32(DefaultLookAhead))
+	}
 }
 
 func (a *SlipwayArgs) validate() field.ErrorList {
@@ -149,6 +157,9 @@ func (a *SlipwayArgs) validate() field.ErrorList {
 	}
 	if a.BatchMax.Duration <= 0 || a.BatchMax.Duration < a.BatchDebounce.Duration {
 		errs = append(errs, field.Invalid(field.NewPath("batchMax"), a.BatchMax.Duration.String(), "must be positive and not below batchDebounce"))
+	}
+	if *a.LookAhead < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("lookAhead"), *a.LookAhead, "must not be negative"))
 	}
 	if a.GateDeadline.Duration < time.Second {
 		errs = append(errs, field.Invalid(field.NewPath("gateDeadline"), a.GateDeadline.Duration.String(), "must be at least 1s"))

@@ -54,6 +54,8 @@ type gatedPod struct {
 	closed   bool
 	since    time.Time // of the last change of closed
 	released bool      // opened by Release, and not tried again since
+	// booked is set while the scheduler's own handling of the pod's failure is still to come; it writes the nomination too.
+	booked bool
 }
 
 // NewGate returns an open gate. deadline is how long a pod may stay parked
@@ -107,13 +109,41 @@ func (g *Gate) Release(uids ...types.UID) {
 	g.open(ready, true)
 }
 
-// Reserve remembers the node a parked pod waits for. Unknown pods are ignored.
-func (g *Gate) Reserve(uid types.UID, node string) {
+// Reserve remembers the node a parked pod waits for. carried says that the pod's status is about to be written anyway, and
+// the nomination with it. Unknown pods are ignored.
+func (g *Gate) Reserve(uid types.UID, node string) (carried bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p, ok := g.pods[uid]; ok {
-		p.node = node
+	p, ok := g.pods[uid]
+	if !ok {
+		return false
 	}
+	p.node = node
+	return p.booked
+}
+
+// book notes that a parked pod's failure is handled later, and reports whether the pod is parked.
+func (g *Gate) book(uid types.UID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, ok := g.pods[uid]
+	if !ok || !p.closed {
+		return false
+	}
+	p.booked = true
+	return true
+}
+
+// settle ends what book began and returns the node the pod has got meanwhile.
+func (g *Gate) settle(uid types.UID) (node string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, ok := g.pods[uid]
+	if !ok {
+		return ""
+	}
+	p.booked = false
+	return p.node
 }
 
 // Forget drops a pod that is bound or gone.

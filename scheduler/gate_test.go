@@ -288,3 +288,31 @@ func BenchmarkOffer(b *testing.B) {
 type discard struct{}
 
 func (discard) Activate(klog.Logger, map[string]*corev1.Pod) {}
+
+// A reservation that comes while the scheduler's handling of the failure is outstanding is written with it.
+func TestGateCarriesTheNomination(t *testing.T) {
+	gate, _ := newTestGate(t)
+	if gate.book("uid-a") {
+		t.Fatal("an unknown pod is parked")
+	}
+	gate.enter(testPod("a"))
+	if gate.Reserve("uid-a", "early") {
+		t.Error("carried before the failure is handled")
+	}
+	if !gate.book("uid-a") {
+		t.Fatal("a parked pod is not booked")
+	}
+	if !gate.Reserve("uid-a", "node-1") {
+		t.Error("not carried although the pod's status is about to be written")
+	}
+	if got := gate.settle("uid-a"); got != "node-1" {
+		t.Errorf("node to nominate = %q, want the one reserved meanwhile", got)
+	}
+	if gate.Reserve("uid-a", "node-1") {
+		t.Error("carried although the status has been written")
+	}
+	gate.Release("uid-a")
+	if gate.book("uid-a") {
+		t.Error("a released pod is parked")
+	}
+}

@@ -113,9 +113,14 @@ func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[strin
 				nominating = nomination(node)
 			}
 		}
-		if closed, _ := core.Gate.state(pod.UID); closed {
+		if core.Gate.book(pod.UID) {
 			ctx := context.WithoutCancel(ctx)
-			core.Gate.clock.AfterFunc(bookkeepingDelay, func() { next(ctx, podFwk, podInfo, status, nominating, start) })
+			core.Gate.clock.AfterFunc(bookkeepingDelay, func() {
+				if node := core.Gate.settle(pod.UID); node != "" {
+					nominating = nomination(node) // one write for both
+				}
+				next(ctx, podFwk, podInfo, status, nominating, start)
+			})
 			return
 		}
 		next(ctx, podFwk, podInfo, status, nominating, start)

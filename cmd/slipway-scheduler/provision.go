@@ -164,6 +164,15 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, cat
 	if err != nil {
 		return nil, err
 	}
+	factory := d.config.InformerFactory
+	if err := factory.Core().V1().Pods().Informer().AddIndexers(demand.Indexers()); err != nil {
+		return nil, fmt.Errorf("indexing pods by owner: %w", err)
+	}
+	owners := &demand.Owners{
+		Pods: factory.Core().V1().Pods().Informer().GetIndexer(), ReplicaSets: factory.Apps().V1().ReplicaSets().Lister(),
+		StatefulSets: factory.Apps().V1().StatefulSets().Lister(), Jobs: factory.Batch().V1().Jobs().Lister(),
+		Quotas: factory.Core().V1().ResourceQuotas().Lister(),
+	}
 	core, storage := d.config.InformerFactory.Core().V1(), d.config.InformerFactory.Storage().V1()
 	return provisioner.New(provisioner.Options{
 		Kube: kube,
@@ -175,7 +184,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, cat
 			CSINodes: storage.CSINodes().Lister(), RuntimeClasses: d.config.InformerFactory.Node().V1().RuntimeClasses().Lister(),
 			Karpenter: kube, Catalog: catalogs.For, Available: shortages.Available,
 		}),
-		Gate: d.gate, Nominator: nominator, Judge: judge, Events: d.config.EventBroadcaster.NewRecorder("slipway"),
+		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
 		Clock: clock.RealClock{}, Metrics: provisioner.NewMetrics(), Logger: log.FromContext(ctx),
 		Batch: demand.Options{Debounce: args.BatchDebounce.Duration, MaxAge: args.BatchMax.Duration, MaxSize: maxBatch},
 	}), nil

@@ -31,6 +31,8 @@ type Pool struct {
 	// Limits bounds the sum of node capacities, in the resources it names only. LimitNodes bounds their number. nil if unset.
 	Limits     corev1.ResourceList
 	LimitNodes *int64
+	// LookAhead bounds the pods that are planned on the pool in one step before they exist; nil for no bound.
+	LookAhead *int
 	// Usage is the capacity of the pool's nodes, those on their way included, and Nodes their number.
 	Usage Resources
 	Nodes int64

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"slices"
 	"strings"
 
@@ -87,6 +88,7 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	if np.Spec.Weight != nil {
 		p.Weight = *np.Spec.Weight
 	}
+	p.LookAhead = lookAhead(np)
 	p.Limits = corev1.ResourceList{}
 	for name, q := range np.Spec.Limits {
 		if name == "nodes" {
@@ -126,6 +128,22 @@ func (b *Builder) reservations(c *capacity.Catalog) map[string]int {
 		out[id] = b.src.Reserved(id)
 	}
 	return out
+}
+
+// LookAheadAnnotation on a NodePool bounds the pods planned on it in one step before they exist: a number, 0 for none.
+const LookAheadAnnotation = "slipway.sh/look-ahead"
+
+// lookAhead reads the annotation. A value that is no such number allows none: that costs time, never money.
+func lookAhead(np *karpv1.NodePool) *int {
+	s, ok := np.Annotations[LookAheadAnnotation]
+	if !ok {
+		return nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		n = 0
+	}
+	return new(max(n, 0))
 }
 
 // Requirements are what every node of the pool satisfies: the template's requirements and labels, the pool's own label

@@ -257,8 +257,9 @@ func (o *Observer) Pods(prefix string) []Times {
 			}
 		}
 	}
-	claimOf := map[types.NamespacedName]*claimTimes{}
+	claimOf, providerOf := map[types.NamespacedName]*claimTimes{}, map[string]*claimTimes{}
 	for _, c := range o.claims {
+		providerOf[c.provider] = c
 		for _, p := range c.pods {
 			claimOf[p] = c
 		}
@@ -269,14 +270,17 @@ func (o *Observer) Pods(prefix string) []Times {
 			continue
 		}
 		t := Times{Pod: p.key, Created: p.created, Bound: p.bound, Running: p.running, Node: p.node}
-		c := claimOf[p.key]
+		c, n := claimOf[p.key], o.nodes[p.node]
+		if c == nil && n != nil {
+			c = providerOf[n.provider] // bought before the pod existed
+		}
 		if c != nil {
 			t.Offered, t.Planned = c.offered, c.planned
 			if r, ok := fleet[c.provider[strings.LastIndex(c.provider, "/")+1:]]; ok {
 				t.Requested, t.Answered = r.At, r.At.Add(r.Took)
 			}
 		}
-		if n := o.nodes[p.node]; n != nil {
+		if n != nil {
 			t.Registered, t.Ready, t.Usable = n.registered, n.ready, n.usable
 		}
 		out = append(out, t)
