@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
