@@ -10,9 +10,13 @@
 //	latency-decision-p50       pod's filter failure → its CreateFleet request arrives, the same pods
 //	latency-burst100-p99       pod seen on a watch → its CreateFleet request arrives, a Deployment of 100
 //	latency-burst1000-last     first of 1,000 pods seen on a watch → the last CreateFleet request arrives
-//	bind-after-ready-p99       node usable (Ready, registered, no taints) → the last of its 50 pods is bound, per node
+//	bind-after-ready-p99       node usable (Ready, registered, no taints) → the last of its 50 pods is bound, nodes arriving one at a time
+//	bind-1000                  the last node of the burst of 1,000 usable → all pods bound, seconds
 //	second-launches            pods for which more than one node was bought
-//	postfilter-p99             microseconds a scheduling cycle spends in Slipway's PostFilter
+//	postfilter-p50, -p99       microseconds a scheduling cycle spends in Slipway's PostFilter, in the worst of the phases
+//
+// Beside them, measured in the same run: what one write of an empty NodeClaim costs on this control plane at rest, which
+// is the part of a decision that no planner can save.
 package main
 
 import (
@@ -44,10 +48,11 @@ func command() int {
 	singles := flag.Int("singles", 200, "single pods to measure")
 	small := flag.Int("small", 100, "pods of the small burst")
 	large := flag.Int("large", 1000, "pods of the large burst")
+	nodes := flag.Int("nodes", 12, "nodes of 50 pods to measure binding on, one after the other")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *binaries, *singles, *small, *large); err != nil {
+	if err := run(ctx, *binaries, sizes{*singles, *nodes, *small, *large}); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-latency: %v\n", err)
 		return 1
 	}
@@ -57,20 +62,35 @@ func command() int {
 // containerStart is what a container with its image present takes to start.
 const containerStart = 700 * time.Millisecond
 
-func run(ctx context.Context, binaries string, singles, small, large int) error {
+// sizes are how much of each is measured; zero leaves a phase out.
+type sizes struct{ singles, nodes, small, large int }
+
+// quickBoot is a tenth of EC2's boot times: longer than a Deployment of 50 takes to create its pods.
+const quickBoot = 0.1
+
+func run(ctx context.Context, binaries string, n sizes) error {
 	m := &measurer{}
-	if err := m.on(ctx, binaries, ec2emu.Options{Seed: 1, InstantBoot: true}, func(ctx context.Context) error {
-		return m.singles(ctx, singles)
-	}); err != nil {
-		return err
-	}
-	if err := m.on(ctx, binaries, ec2emu.Options{Seed: 1, BootScale: 1}, func(ctx context.Context) error {
-		if err := m.burst(ctx, "small", small); err != nil {
+	for _, phase := range []struct {
+		size int
+		emu  ec2emu.Options
+		do   func(context.Context) error
+	}{
+		{n.singles, ec2emu.Options{Seed: 1, InstantBoot: true}, func(ctx context.Context) error {
+			return m.singles(ctx, n.singles)
+		}},
+		{n.nodes, ec2emu.Options{Seed: 1, BootScale: quickBoot}, func(ctx context.Context) error {
+			return m.nodes(ctx, n.nodes)
+		}},
+		{n.small + n.large, ec2emu.Options{Seed: 1, BootScale: 1}, func(ctx context.Context) error {
+			return m.bursts(ctx, n.small, n.large)
+		}},
+	} {
+		if phase.size == 0 {
+			continue
+		}
+		if err := m.on(ctx, binaries, phase.emu, phase.do); err != nil {
 			return err
 		}
-		return m.burst(ctx, "large", large)
-	}); err != nil {
-		return err
 	}
 	m.print()
 	return nil
