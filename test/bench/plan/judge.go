@@ -148,7 +148,7 @@ func written(_ context.Context, _ client.WithWatch, o client.Object, _ ...client
 type nobody struct{}
 
 func (nobody) Release(...types.UID)      {}
-func (nobody) Reserve(types.UID, string) {}
+func (nobody) Reserve(types.UID, string) bool { return false }
 func (nobody) Nominate(context.Context, types.NamespacedName, types.UID, string) error {
 	return nil
 }
