@@ -32,6 +32,9 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/nodeclass"
 )
 
+// requestShare is the part of the account's EC2 request budget this process keeps to; the scheduler has the rest.
+const requestShare = 0.3
+
 // newManager wires everything the process runs. limits are the time limits of claims, zero for Karpenter's.
 func newManager(ctx context.Context, o options, limits claim.Options) (manager.Manager, error) {
 	config, err := kubeConfig(o)
@@ -96,7 +99,7 @@ func newCloud(ctx context.Context, o options) (*ec2.Client, error) {
 	}
 	return ec2.New(config, ec2.Options{
 		ClusterName: o.ClusterName, Region: config.Region, Endpoint: o.ClusterEndpoint, CA: o.ClusterCABundle,
-		VMMemoryOverhead: o.VMMemoryOverheadPercent, ReservedENIs: o.ReservedENIs, IsolatedVPC: o.IsolatedVPC,
+		VMMemoryOverhead: o.VMMemoryOverheadPercent, ReservedENIs: o.ReservedENIs, IsolatedVPC: o.IsolatedVPC, Pacing: requestShare,
 	}), nil
 }
 

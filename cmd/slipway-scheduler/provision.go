@@ -36,6 +36,9 @@ import (
 	"github.com/slipway-sh/slipway/scheduler"
 )
 
+// requestShare is the part of the account's EC2 request budget this process keeps to; the controller has the rest.
+const requestShare = 0.7
+
 // maxBatch closes a batch by size: about what is planned in the time the debounce of a larger one would cost.
 const maxBatch = 5000
 
@@ -82,7 +85,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	}
 	cloud := ec2.New(aws, ec2.Options{
 		ClusterName: d.options.clusterName, Region: aws.Region, Endpoint: d.options.clusterEndpoint, CA: d.options.clusterCABundle,
-		VMMemoryOverhead: d.options.vmMemoryOverhead, ReservedENIs: d.options.reservedENIs, IsolatedVPC: d.options.isolatedVPC,
+		VMMemoryOverhead: d.options.vmMemoryOverhead, ReservedENIs: d.options.reservedENIs, IsolatedVPC: d.options.isolatedVPC, Pacing: requestShare,
 	})
 	catalogs, err := ec2.NewCatalogs(cloud)
 	if err != nil {

@@ -38,6 +38,9 @@ type Options struct {
 	VMMemoryOverhead float64
 	// ReservedENIs are network interfaces per node that pods cannot use (custom networking reserves one).
 	ReservedENIs int
+	// Pacing is this process's share, 0 to 1, of the account's budget of EC2 requests; calls wait where EC2 would throttle
+	// them. 0 sends without waiting.
+	Pacing float64
 	// IsolatedVPC says that the IAM and Pricing endpoints cannot be reached: no price is asked for there.
 	IsolatedVPC bool
 }
@@ -74,7 +77,11 @@ func New(cfg aws.Config, opts Options) *Client {
 		})
 	}
 	return &Client{
-		ec2: ec2.NewFromConfig(cfg),
+		ec2: ec2.NewFromConfig(cfg, func(o *ec2.Options) {
+			if opts.Pacing > 0 {
+				o.APIOptions = append(o.APIOptions, newPacer(clock.RealClock{}, opts.Pacing).attach)
+			}
+		}),
 		eks: eks.NewFromConfig(cfg),
 		iam: iam.NewFromConfig(cfg),
 		pricing: pricing.NewFromConfig(cfg, func(o *pricing.Options) {

@@ -28,17 +28,11 @@ const (
 // does not know some of them (yet: a new id takes a moment to be known everywhere),
 // it returns the others and an error of kind NotFound that lists the missing.
 func (c *Client) Describe(ctx context.Context, ids []string) ([]Instance, error) {
-	var out []Instance
-	for batch := range slices.Chunk(ids, batchIDs) {
-		found, err := c.describe(ctx, &ec2.DescribeInstancesInput{InstanceIds: batch})
-		if capacity.KindOf(err) == capacity.NotFound && len(batch) > 1 {
-			// One unknown id fails the whole call; a filter passes over it.
-			found, err = c.describeByFilter(ctx, "instance-id", batch)
-		}
-		if err != nil && capacity.KindOf(err) != capacity.NotFound {
-			return nil, err
-		}
-		out = append(out, found...)
+	// By filter rather than by parameter: one unknown id would fail the whole call, and a call without a filter draws on a
+	// smaller request budget.
+	out, err := c.describeByFilter(ctx, "instance-id", ids)
+	if err != nil {
+		return nil, err
 	}
 	if missing := missingIDs(ids, out); len(missing) > 0 {
 		return out, &capacity.Error{Kind: capacity.NotFound, Code: codeInstanceGone, Err: fmt.Errorf("describing instances: EC2 does not know %q", missing)}

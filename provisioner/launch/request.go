@@ -34,6 +34,8 @@ type request struct {
 	// subnets are those named, by zone; templates the names of those named.
 	subnets   map[string]string
 	templates []string
+	// later are templates to be made once the call is under way.
+	later []string
 	// booked addresses in each of the subnets, and places taken of the reservation.
 	booked int64
 	places int32
@@ -153,7 +155,7 @@ func (r *run) override(ctx context.Context, req *request, subnets map[string]str
 }
 
 // templates names the launch templates of the request's images. Those that exist are used; if none does yet, the one for
-// the cheapest offering is made and the others, which the next launch will find, are made meanwhile: a launch waits for
+// the cheapest offering is made and the others, which the next launch will find, are made afterwards: a launch waits for
 // no more than one. Only minValues, which may need the variety, waits for all of them.
 func (r *run) templates(ctx context.Context, req *request) (map[string]string, error) {
 	v := variantOf(req)
@@ -182,13 +184,8 @@ func (r *run) templates(ctx context.Context, req *request) (map[string]string, e
 			}
 			continue
 		}
-		name := names[id]
+		req.later = append(req.later, names[id])
 		delete(names, id)
-		go func() {
-			if err := r.l.Templates.ensure(ctx, name, false); err != nil {
-				log.FromContext(ctx).V(1).Info("launch template will be made when it is needed", "template", name, "reason", err.Error())
-			}
-		}()
 	}
 	for _, id := range order {
 		if names[id] != "" {
@@ -196,6 +193,17 @@ func (r *run) templates(ctx context.Context, req *request) (map[string]string, e
 		}
 	}
 	return names, nil
+}
+
+// makeLater makes the templates that the request did without.
+func (r *run) makeLater(ctx context.Context, req *request) {
+	for _, name := range req.later {
+		r.finishing.Go(func() {
+			if err := r.l.Templates.ensure(ctx, name, false); err != nil {
+				log.FromContext(ctx).V(1).Info("launch template will be made when it is needed", "template", name, "reason", err.Error())
+			}
+		})
+	}
 }
 
 // variantOf is what the request's templates have to say about the market and the place.

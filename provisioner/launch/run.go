@@ -71,7 +71,7 @@ func newRun(l *Launcher, id string, claims []*pending, before launched) *run {
 
 // do runs the launch to its end. ctx ends with this process's leadership.
 func (r *run) do(ctx context.Context) {
-	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", r.id))
+	ctx = ec2.Urgent(log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", r.id)))
 	r.handOut(ctx, r.found, sent{})
 	for r.open() {
 		if err := r.try(ctx); err != nil {
@@ -109,6 +109,7 @@ func (r *run) try(ctx context.Context) error {
 	s := sent{req: req}
 	result, err := r.send(ctx, &s)
 	r.giveBack(req, int32(len(result.Instances)))
+	r.makeLater(ctx, req)
 	if err != nil {
 		return r.failed(ctx, err, req)
 	}
