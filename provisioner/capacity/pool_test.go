@@ -6,6 +6,7 @@ package capacity_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -82,5 +83,46 @@ func TestPoolOverhead(t *testing.T) {
 		if got := p.Overhead(c.Type(typ), nil); !got.Equal(want) {
 			t.Errorf("Overhead on %s = %s, want %s", typ, got, want)
 		}
+	}
+}
+
+func TestPoolHostPorts(t *testing.T) {
+	c := shelf()
+	p := builder.CapacityPool("p", c).Daemons(
+		builder.Class("exporter").HostPort(9100).Obj(),
+		builder.Class("gpu-exporter").HostPort(9400).Term(capacity.Exists(gpuLabel)).Obj(),
+		builder.Class("silent").Obj(),
+	).Obj()
+	for typ, want := range map[string][]int32{"m5.large": {9100}, "g4dn.xlarge": {9100, 9400}} {
+		var got []int32
+		for _, h := range p.HostPorts(c.Type(typ), nil) {
+			got = append(got, h.Port)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("host ports on %s (-want +got):\n%s", typ, diff)
+		}
+	}
+}
+
+func TestFlexibility(t *testing.T) {
+	c := shelf()
+	all := capacity.FullSet(len(c.Offerings))
+	least := func(q capacity.Requirement, n int) capacity.Requirement {
+		q.MinValues = n
+		return q
+	}
+	types, zones := len(c.Values(corev1.LabelInstanceTypeStable, all)), len(c.Values(corev1.LabelTopologyZone, all))
+	if _, _, _, ok := c.Flexibility(capacity.NewRequirements(least(capacity.Exists(corev1.LabelInstanceTypeStable), types)), all); !ok {
+		t.Errorf("%d of %d types are not flexible enough", types, types)
+	}
+	reqs := capacity.NewRequirements(least(capacity.Exists(corev1.LabelInstanceTypeStable), types+1), least(capacity.In(corev1.LabelTopologyZone, "a"), 2))
+	key, have, want, ok := c.Flexibility(reqs, all)
+	if ok || key != corev1.LabelInstanceTypeStable || have != types || want != types+1 {
+		t.Errorf("Flexibility = %q %d of %d, %v: want the first label that falls short", key, have, want, ok)
+	}
+	// Only values the requirement allows count, however many are sold.
+	key, have, want, ok = c.Flexibility(capacity.NewRequirements(least(capacity.In(corev1.LabelTopologyZone, "a"), 2)), all)
+	if ok || zones < 2 || key != corev1.LabelTopologyZone || have != 1 || want != 2 {
+		t.Errorf("Flexibility = %q %d of %d, %v, with %d zones sold", key, have, want, ok, zones)
 	}
 }

@@ -4,6 +4,7 @@
 package view_test
 
 import (
+	"math"
 	"testing"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/fidelity/source"
 )
 
 func TestBlocked(t *testing.T) {
@@ -114,5 +116,37 @@ func TestPoolUsage(t *testing.T) {
 				t.Errorf("usage = %q of %d nodes, want %q of %d", got, p.Nodes, tc.want, tc.nodes)
 			}
 		})
+	}
+}
+
+func TestReservations(t *testing.T) {
+	c := source.New(builder.NodePool("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
+	c.Catalogs[builder.DefaultClass] = builder.Catalog(builder.InstanceType("m5.large").CPU("2").OnDemand(0.1, "a").
+		Offering(capacity.Offering{Zone: "a", CapacityType: karpv1.CapacityTypeReserved, ReservationID: "cr-1", Price: 0.001}))
+	src := c.Source()
+	reservations := func() map[string]int {
+		v, err := view.New(src).Build(t.Context(), view.Pending{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Pool("p").Reservations
+	}
+	if got := reservations(); got != nil {
+		t.Errorf("reservations = %v although nobody counts them", got)
+	}
+	src.Reserved = func(string) int { return 3 }
+	if diff := cmp.Diff(map[string]int{"cr-1": 3}, reservations()); diff != "" {
+		t.Errorf("reservations (-want +got):\n%s", diff)
+	}
+}
+
+// TestAbsurdLimits checks that a limit nobody can reach is one, and none that wraps around.
+func TestAbsurdLimits(t *testing.T) {
+	p := build(t, view.Pending{}, builder.NodePool("b").Limit("cpu", "1e30").Limit("nodes", "1e30").Obj()).Pool("b")
+	if got := capacity.FromList(p.Limits).CPU; got != math.MaxInt64 {
+		t.Errorf("CPU limit = %d", got)
+	}
+	if *p.LimitNodes != math.MaxInt64 {
+		t.Errorf("node limit = %d", *p.LimitNodes)
 	}
 }
