@@ -81,19 +81,19 @@ func shelfOfTwo() *capacity.Catalog {
 // A catalogue answers which offerings satisfy requirements with a few bit operations; the first of a set is the cheapest.
 func ExampleCatalog() {
 	c := shelfOfTwo()
-	print := func(in capacity.Set) {
+	show := func(in capacity.Set) {
 		for i := range in.All {
 			o := c.Offerings[i]
 			fmt.Printf("%s %s %s %.3f\n", o.Type.Name, o.Zone, o.CapacityType, o.Price)
 		}
 	}
 	spotInB := c.Match(capacity.NewRequirements(capacity.In(corev1.LabelTopologyZone, "b"), capacity.In(karpv1.CapacityTypeLabelKey, "spot")))
-	print(spotInB)
+	show(spotInB)
 
 	// Shortages are sets beside the catalogue.
 	short := c.Without(func(k capacity.OfferingKey) bool { return k.InstanceType == "m5.large" })
 	fmt.Println("cheapest left:")
-	print(capacity.Set{1 << short.First()})
+	show(capacity.Set{1 << short.First()})
 
 	// The absence of a label is a property, too: no type here has a GPU.
 	fmt.Println(c.Match(capacity.NewRequirements(capacity.Exists("karpenter.k8s.aws/instance-gpu-name"))).Empty())

@@ -59,14 +59,14 @@ type daemon struct {
 
 // versions identifies LimitRanges and a runtime class, which may be nil.
 func versions(ranges []*corev1.LimitRange, class *nodev1.RuntimeClass) string {
-	out := ""
+	var out strings.Builder
 	for _, lr := range ranges {
-		out += "/" + string(lr.UID) + "@" + lr.ResourceVersion
+		out.WriteString("/" + string(lr.UID) + "@" + lr.ResourceVersion)
 	}
 	if class != nil {
-		out += "/" + string(class.UID) + "@" + class.ResourceVersion
+		out.WriteString("/" + string(class.UID) + "@" + class.ResourceVersion)
 	}
-	return out
+	return out.String()
 }
 
 // limitRanges are those of a namespace, sorted by name.
@@ -225,8 +225,9 @@ func podLevelRequests(pod *corev1.Pod) {
 	fill(&pod.Spec.Resources.Requests, limits)
 }
 
-// applyRuntimeClass adds what the pod's runtime class, nil if it has none, brings: overhead, node selector and tolerations
-// (admission plugin RuntimeClass).
+// applyRuntimeClass adds what the pod's runtime class, nil if it has none, brings: overhead and node selector (admission
+// plugin RuntimeClass). The class's tolerations come too late for daemonsets: whether a node's taints are tolerated is
+// decided by the DaemonSet's controller, which sees the template only.
 func applyRuntimeClass(pod *corev1.Pod, rc *nodev1.RuntimeClass) {
 	if rc == nil {
 		return
@@ -241,7 +242,6 @@ func applyRuntimeClass(pod *corev1.Pod, rc *nodev1.RuntimeClass) {
 			}
 			pod.Spec.NodeSelector[k] = v
 		}
-		pod.Spec.Tolerations = append(pod.Spec.Tolerations, s.Tolerations...)
 	}
 }
 
