@@ -32,6 +32,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/slipway-sh/slipway/test/bench/plan/mix"
 )
 
@@ -47,6 +50,7 @@ type options struct {
 }
 
 func command() int {
+	log.SetLogger(logr.Discard())
 	var o options
 	flag.StringVar(&o.only, "only", "peer,real,cost,topology,judge", "parts to run")
 	flag.StringVar(&o.trace, "openb", "../shared/data/openb/openb_pod_list_default.csv", "pods of Alibaba's GPU cluster trace of 2023")

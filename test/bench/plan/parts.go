@@ -38,7 +38,7 @@ func (r *report) real(context.Context) error {
 		return err
 	}
 	c := &comparison{name: "real", in: in}
-	c.took, c.result = measure(in, runsFor(n))
+	c.solve(runsFor(n))
 	if err := compare([]*comparison{c}); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (r *report) real(context.Context) error {
 	}
 	r.figure("plan-real-10000-ms", ms(c.took), "ms")
 	r.figure("plan-real-10000-cost", c.ratio(), "ratio")
-	r.figure("plan-real-10000-concentration", concentration(in, c.result), "ratio")
+	r.figure("plan-real-10000-concentration", c.densest, "ratio")
 	return nil
 }
 
@@ -60,6 +60,7 @@ func sizes() []int { return []int{500, 1000, 2000, 5000, 10000} }
 func (r *report) cost(context.Context) error {
 	var all []*comparison
 	for _, name := range mix.Names() {
+		var batch []*comparison
 		for _, cores := range []int{16, 32, 0} {
 			var after *comparison
 			for _, n := range sizes() {
@@ -71,13 +72,14 @@ func (r *report) cost(context.Context) error {
 					return fmt.Errorf("mix %s of %d pods: %w", name, n, err)
 				}
 				c := &comparison{name: name, cores: cores, in: in, after: after}
-				c.took, c.result = measure(in, 1)
-				all, after = append(all, c), c
+				c.solve(1)
+				batch, after = append(batch, c), c
 			}
 		}
-	}
-	if err := compare(all); err != nil {
-		return err
+		if err := compare(batch); err != nil {
+			return err
+		}
+		all = append(all, batch...)
 	}
 	fmt.Println("mixes without topology rules")
 	r.summarize("plan-cost", all)
@@ -95,12 +97,12 @@ func (r *report) topology(context.Context) error {
 				return fmt.Errorf("topology mix %s of %d pods: %w", name, n, err)
 			}
 			c := &comparison{name: name, in: in}
-			c.took, c.result = measure(in, 1)
+			c.solve(1)
 			all = append(all, c)
 			largest = c
 		}
 	}
-	largest.took, largest.result = measure(largest.in, runsFor(len(largest.in.Pods)))
+	largest.solve(runsFor(largest.pods))
 	if err := compare(all); err != nil {
 		return err
 	}

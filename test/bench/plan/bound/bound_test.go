@@ -182,6 +182,9 @@ func TestSolveAgainstBruteForce(t *testing.T) {
 		if got.Divisible > got.Value*(1+1e-9) {
 			t.Errorf("seed %d: the bound for divisible pods, %.6f, is above the bound, %.6f", seed, got.Divisible, got.Value)
 		}
+		if whole := Round(p, got); whole < best*(1-1e-9) {
+			t.Errorf("seed %d: rounding gives %.6f, less than the cheapest plan, %.6f", seed, whole, best)
+		}
 		sum := 0.0
 		for i, y := range got.Worth {
 			sum += y * float64(p.Items[i].Count)
