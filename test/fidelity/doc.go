@@ -5,7 +5,8 @@
 // two programs it must agree with: on generated pods and nodes, packages view and
 // plan with the scheduler's own PreFilter and Filter plugins; on generated
 // requirements, the algebra of package capacity with Karpenter's; on generated
-// clusters, whole plans with the judge.
+// clusters, whole plans with the judge; on a real control plane, what the model
+// expects of daemonset pods with those the controllers and the API server make.
 //
 //	go test ./test/fidelity -run Fidelity -v
 //
