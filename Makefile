@@ -108,6 +108,10 @@ endif
 emulator: ## run the emulated AWS account alone, for clients of your own (ARGS=-help tells more)
 	@$(GO) run ./test/ec2emu/emulator $(ARGS)
 
+.PHONY: contract
+contract: ## hold the emulator against moto, call by call (installs moto for the run; needs Python)
+	@hack/contract.sh $(ARGS)
+
 # The stock controller is a build of its own module; kube-scheduler comes from the product's pin.
 .PHONY: compare-emulator
 compare-emulator: k8s ## run the stock Karpenter controller against the emulator (building it takes minutes, once)

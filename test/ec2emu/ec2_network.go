@@ -40,6 +40,10 @@ func (e *Emulator) describeSubnets(_ *call, in *ec2.DescribeSubnetsInput) (*ec2.
 				SubnetId: aws.String(s.ID), VpcId: aws.String(vpcID), State: ec2types.SubnetStateAvailable,
 				AvailabilityZone: aws.String(s.Zone), AvailabilityZoneId: aws.String(zoneID), CidrBlock: aws.String(s.CIDR),
 				AvailableIpAddressCount: aws.Int32(int32(s.free)), OwnerId: aws.String(e.opts.AccountID), Tags: tags,
+				Ipv6Native: aws.Bool(false),
+				PrivateDnsNameOptionsOnLaunch: &ec2types.PrivateDnsNameOptionsOnLaunch{
+					HostnameType: ec2types.HostnameTypeIpName, EnableResourceNameDnsARecord: aws.Bool(false), EnableResourceNameDnsAAAARecord: aws.Bool(false),
+				},
 				DefaultForAz: aws.Bool(false), MapPublicIpOnLaunch: aws.Bool(false), AssignIpv6AddressOnCreation: aws.Bool(false),
 				SubnetArn: aws.String(e.arn("ec2", "subnet/"+s.ID)),
 			})
@@ -76,6 +80,9 @@ func (e *Emulator) describeSecurityGroups(_ *call, in *ec2.DescribeSecurityGroup
 			found = append(found, ec2types.SecurityGroup{
 				GroupId: aws.String(g.ID), GroupName: aws.String(g.Name), Description: aws.String(g.Name),
 				VpcId: aws.String(vpcID), OwnerId: aws.String(e.opts.AccountID), Tags: tags,
+				IpPermissions: []ec2types.IpPermission{}, IpPermissionsEgress: []ec2types.IpPermission{{
+					IpProtocol: aws.String("-1"), IpRanges: []ec2types.IpRange{{CidrIp: aws.String("0.0.0.0/0")}},
+				}},
 				SecurityGroupArn: aws.String(e.arn("ec2", "security-group/"+g.ID)),
 			})
 		}

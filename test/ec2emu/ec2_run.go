@@ -91,7 +91,7 @@ func (e *Emulator) runData(in *ec2.RunInstancesInput) (*ec2types.ResponseLaunchT
 	}
 	own, err := convert[ec2types.ResponseLaunchTemplateData](map[string]any{
 		"BlockDeviceMappings": in.BlockDeviceMappings, "NetworkInterfaces": in.NetworkInterfaces, "SecurityGroupIds": in.SecurityGroupIds,
-		"Placement": in.Placement, "CapacityReservationSpecification": in.CapacityReservationSpecification,
+		"MetadataOptions": in.MetadataOptions, "Placement": in.Placement, "CapacityReservationSpecification": in.CapacityReservationSpecification,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -104,6 +104,9 @@ func (e *Emulator) runData(in *ec2.RunInstancesInput) (*ec2types.ResponseLaunchT
 	}
 	if own.SecurityGroupIds != nil {
 		data.SecurityGroupIds = own.SecurityGroupIds
+	}
+	if own.MetadataOptions != nil {
+		data.MetadataOptions = own.MetadataOptions
 	}
 	if own.Placement != nil {
 		data.Placement = own.Placement

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,10 +20,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 )
 
+// trustPolicy is that of node roles.
+const trustPolicy = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`
+
 func newRole(r seeded, account, name string, now time.Time) iamtypes.Role {
 	return iamtypes.Role{
 		RoleName: aws.String(name), RoleId: aws.String("AROA" + iamID(r, name)), Path: aws.String("/"), CreateDate: aws.Time(now),
-		Arn: aws.String("arn:aws:iam::" + account + ":role/" + name),
+		Arn: aws.String("arn:aws:iam::" + account + ":role/" + name), MaxSessionDuration: aws.Int32(3600),
+		AssumeRolePolicyDocument: aws.String(url.QueryEscape(trustPolicy)),
 	}
 }
 
@@ -185,6 +190,6 @@ func (e *Emulator) callerARN() string {
 
 func (e *Emulator) getCallerIdentity(_ *call, _ *sts.GetCallerIdentityInput) (*sts.GetCallerIdentityOutput, error) {
 	return &sts.GetCallerIdentityOutput{
-		Account: aws.String(e.opts.AccountID), Arn: aws.String(e.callerARN()), UserId: aws.String("AROAEMULATED:session"),
+		Account: aws.String(e.opts.AccountID), Arn: aws.String(e.callerARN()), UserId: aws.String("AROA" + iamID(e.rand, "caller") + ":session"),
 	}, nil
 }

@@ -130,7 +130,7 @@ func (e *Emulator) describeImages(_ *call, in *ec2.DescribeImagesInput) (*ec2.De
 			return nil, err
 		}
 		if ok {
-			found = append(found, sdkImage(image, tags))
+			found = append(found, e.sdkImage(image, tags))
 		}
 	}
 	items, next, err := page(found, in.MaxResults, in.NextToken, pageLimits{1, 1000, 1000})
@@ -146,6 +146,14 @@ func (e *Emulator) owned(image *Image, owners []string) bool {
 	}
 	return slices.Contains(owners, "self") && image.OwnerID == e.opts.AccountID ||
 		image.OwnerAlias != "" && slices.Contains(owners, image.OwnerAlias)
+}
+
+// bootMode is that of the EKS images: arm64 knows no other than UEFI.
+func (i *Image) bootMode() ec2types.BootModeValues {
+	if i.Arch == string(ec2types.ArchitectureTypeArm64) {
+		return ec2types.BootModeValuesUefi
+	}
+	return ec2types.BootModeValuesUefiPreferred
 }
 
 func imageFilter(image *Image, name string) ([]string, bool) {
@@ -177,7 +185,7 @@ func imageFilter(image *Image, name string) ([]string, bool) {
 	}
 }
 
-func sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
+func (e *Emulator) sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 	out := ec2types.Image{
 		ImageId: aws.String(image.ID), Name: aws.String(image.Name), Description: aws.String(image.Name),
 		Architecture: ec2types.ArchitectureValues(image.Arch), OwnerId: aws.String(image.OwnerID),
@@ -185,6 +193,7 @@ func sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 		CreationDate: aws.String(image.Created.UTC().Format(timeFormat)), Public: aws.Bool(image.OwnerAlias != ""),
 		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, EnaSupport: aws.Bool(true),
 		VirtualizationType: ec2types.VirtualizationTypeHvm, Hypervisor: ec2types.HypervisorTypeXen, Tags: tags,
+		ImageLocation: aws.String(image.OwnerID + "/" + image.Name), BootMode: image.bootMode(),
 		PlatformDetails: aws.String("Linux/UNIX"), UsageOperation: aws.String("RunInstances"),
 	}
 	if image.OwnerAlias != "" {
@@ -197,7 +206,10 @@ func sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 		if size, ok := image.Family.devices()[device]; ok {
 			out.BlockDeviceMappings = append(out.BlockDeviceMappings, ec2types.BlockDeviceMapping{
 				DeviceName: aws.String(device),
-				Ebs:        &ec2types.EbsBlockDevice{VolumeSize: aws.Int32(size), VolumeType: ec2types.VolumeTypeGp3, DeleteOnTermination: aws.Bool(true)},
+				Ebs: &ec2types.EbsBlockDevice{
+					SnapshotId: aws.String(fmt.Sprintf("snap-0%016x", e.rand.draw("snapshot", image.ID, device).Uint64())),
+					VolumeSize: aws.Int32(size), VolumeType: ec2types.VolumeTypeGp3, DeleteOnTermination: aws.Bool(true), Encrypted: aws.Bool(false),
+				},
 			})
 		}
 	}

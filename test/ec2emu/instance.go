@@ -5,6 +5,7 @@ package ec2emu
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -135,6 +136,7 @@ func (e *Emulator) sdkInstance(i *instance) ec2types.Instance {
 		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, PlatformDetails: aws.String("Linux/UNIX"),
 		Monitoring: &ec2types.Monitoring{State: ec2types.MonitoringStateDisabled}, ClientToken: aws.String(i.token),
 		Placement: e.sdkPlacement(i), CapacityReservationSpecification: i.sdkReservationSpec(),
+		MetadataOptions: i.metadata, CurrentInstanceBootMode: i.bootMode(),
 		PrivateDnsName: aws.String(""), PublicDnsName: aws.String(""), Tags: e.world.shownTags(i.id),
 		StateTransitionReason: aws.String(""), SecurityGroups: e.groupIdentifiers(i),
 	}
@@ -159,7 +161,7 @@ func (e *Emulator) sdkInstance(i *instance) ec2types.Instance {
 		return out
 	}
 	out.PrivateDnsName, out.PrivateIpAddress = aws.String(i.dnsName), aws.String(i.address.String())
-	out.SubnetId, out.VpcId = aws.String(i.subnet.ID), aws.String(vpcID)
+	out.SubnetId, out.VpcId, out.SourceDestCheck = aws.String(i.subnet.ID), aws.String(vpcID), aws.Bool(true)
 	out.NetworkInterfaces = []ec2types.InstanceNetworkInterface{e.sdkInterface(i)}
 	for _, device := range slices.Sorted(maps.Keys(i.volumes)) {
 		out.BlockDeviceMappings = append(out.BlockDeviceMappings, ec2types.InstanceBlockDeviceMapping{
@@ -187,13 +189,30 @@ func (e *Emulator) sdkInterface(i *instance) ec2types.InstanceNetworkInterface {
 	return ec2types.InstanceNetworkInterface{
 		NetworkInterfaceId: aws.String(i.interfaceID), SubnetId: aws.String(i.subnet.ID), VpcId: aws.String(vpcID),
 		PrivateIpAddress: aws.String(i.address.String()), PrivateDnsName: aws.String(i.dnsName), OwnerId: aws.String(e.opts.AccountID),
+		Description: aws.String(""), MacAddress: aws.String(i.macAddress()), SourceDestCheck: aws.Bool(true), Ipv6Addresses: []ec2types.InstanceIpv6Address{},
 		InterfaceType: aws.String("interface"), Status: ec2types.NetworkInterfaceStatusInUse, Groups: e.groupIdentifiers(i),
 		Attachment: &ec2types.InstanceNetworkInterfaceAttachment{
-			DeviceIndex: aws.Int32(0), NetworkCardIndex: aws.Int32(0), DeleteOnTermination: aws.Bool(true),
+			AttachmentId: aws.String("eni-attach" + strings.TrimPrefix(i.interfaceID, "eni")),
+			DeviceIndex:  aws.Int32(0), NetworkCardIndex: aws.Int32(0), DeleteOnTermination: aws.Bool(true),
 			Status: ec2types.AttachmentStatusAttached, AttachTime: aws.Time(i.launched),
 		},
 		PrivateIpAddresses: []ec2types.InstancePrivateIpAddress{{
 			Primary: aws.Bool(true), PrivateIpAddress: aws.String(i.address.String()), PrivateDnsName: aws.String(i.dnsName),
 		}},
 	}
+}
+
+// macAddress is a locally administered one that belongs to the address, as EC2's
+// begin with 02, 06, 0a, ...
+func (i *instance) macAddress() string {
+	a := i.address.As4()
+	return fmt.Sprintf("02:a1:%02x:%02x:%02x:%02x", a[0], a[1], a[2], a[3])
+}
+
+// bootMode is how the machine has booted.
+func (i *instance) bootMode() ec2types.InstanceBootModeValues {
+	if slices.Contains(i.offer.info.SupportedBootModes, ec2types.BootModeTypeUefi) {
+		return ec2types.InstanceBootModeValuesUefi
+	}
+	return ec2types.InstanceBootModeValuesLegacyBios
 }

@@ -32,6 +32,7 @@ type launchSpec struct {
 	template       *template
 	fleetID, token string
 
+	metadata   *ec2types.InstanceMetadataOptionsResponse
 	tenancy    ec2types.Tenancy
 	group      *placementGroup // nil for none
 	partition  int32           // in group, 0 for none
@@ -90,6 +91,7 @@ func (e *Emulator) resolve(data *ec2types.ResponseLaunchTemplateData, o ec2types
 	for _, spec := range data.TagSpecifications {
 		s.tags[spec.ResourceType] = mergeTags(s.tags[spec.ResourceType], spec.Tags)
 	}
+	s.metadata = metadataOptions(data.MetadataOptions)
 	if err := e.resolvePlacement(s, data); err != nil {
 		return nil, err
 	}
@@ -97,6 +99,34 @@ func (e *Emulator) resolve(data *ec2types.ResponseLaunchTemplateData, o ec2types
 		return nil, err
 	}
 	return s, e.resolveGroups(s, data)
+}
+
+// metadataOptions are those of a launch over EC2's defaults for images that ask
+// for version 2 of the metadata service, as EKS's do.
+func metadataOptions(o *ec2types.LaunchTemplateInstanceMetadataOptions) *ec2types.InstanceMetadataOptionsResponse {
+	out := &ec2types.InstanceMetadataOptionsResponse{
+		State: ec2types.InstanceMetadataOptionsStateApplied, HttpEndpoint: ec2types.InstanceMetadataEndpointStateEnabled,
+		HttpProtocolIpv6: ec2types.InstanceMetadataProtocolStateDisabled, HttpPutResponseHopLimit: aws.Int32(2),
+		HttpTokens: ec2types.HttpTokensStateRequired, InstanceMetadataTags: ec2types.InstanceMetadataTagsStateDisabled,
+	}
+	if o == nil {
+		return out
+	}
+	orOther(&out.HttpEndpoint, ec2types.InstanceMetadataEndpointState(o.HttpEndpoint))
+	orOther(&out.HttpProtocolIpv6, ec2types.InstanceMetadataProtocolState(o.HttpProtocolIpv6))
+	orOther(&out.HttpTokens, ec2types.HttpTokensState(o.HttpTokens))
+	orOther(&out.InstanceMetadataTags, ec2types.InstanceMetadataTagsState(o.InstanceMetadataTags))
+	if o.HttpPutResponseHopLimit != nil {
+		out.HttpPutResponseHopLimit = o.HttpPutResponseHopLimit
+	}
+	return out
+}
+
+// orOther replaces a value if there is another.
+func orOther[T ~string](field *T, other T) {
+	if other != "" {
+		*field = other
+	}
 }
 
 // resolvePlace finds type, subnet and zone.
