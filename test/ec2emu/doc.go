@@ -25,6 +25,11 @@
 //	...
 //	for event := range emu.Subscribe(ctx) { ... }   // Launched, Running, Joined, …
 //
+// Everything that can be turned on is also served over HTTP beside the services
+// (AdminPath, AdminHelp); `make emulator` runs the package as a program. The
+// commands contract and stock hold it against moto and against the stock
+// Karpenter controller.
+//
 // A process that takes its configuration from the environment needs only
 // AWS_ENDPOINT_URL=emu.URL(), a region and any credentials.
 //
