@@ -52,13 +52,19 @@ func run(o options) (err error) {
 	tell := teller{began: time.Now()}
 	b, err := bed.New(ctx, bed.Options{
 		// Boots take two seconds or so, and EC2's two minutes of notice twelve.
-		Emulator: ec2emu.Options{Seed: 1, Speed: 10, LaunchLatency: 0.1},
+		Emulator: ec2emu.Options{Seed: 1, Speed: 10, LaunchLatency: 0.1, Throttle: true},
 		Cluster:  cluster.Options{Progress: tell.say},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
+	// A reservation costs nothing more to use, so Karpenter has to begin with it.
+	if _, err := b.Emulator.AddReservation(ec2emu.Reservation{
+		InstanceType: "m5.4xlarge", Zone: "us-east-1b", Count: 1, Targeted: true, Tags: map[string]string{"karpenter.sh/discovery": "demo"},
+	}); err != nil {
+		return err
+	}
 	s := &session{bed: b, opts: o, tell: tell}
 	err = s.play(ctx)
 	if o.logs != "" {
@@ -83,7 +89,7 @@ func (s *session) play(ctx context.Context) error {
 	}{
 		{"Karpenter is ready", s.awaitReady},
 		{"the EC2NodeClass and its NodePool are ready", s.configure},
-		{fmt.Sprintf("%d pods run on nodes that Karpenter bought", s.opts.pods), s.provision},
+		{fmt.Sprintf("%d pods run on nodes that Karpenter bought, one of them reserved", s.opts.pods), s.provision},
 		{"a reclaimed spot instance was replaced", s.interrupt},
 		{"the rest of the pods run on fewer nodes", s.consolidate},
 		{"all instances are terminated and all nodes gone", s.terminate},

@@ -154,7 +154,15 @@ func (s *session) provision(ctx context.Context) error {
 	if _, err := s.bed.Client.AppsV1().Deployments(namespace).Create(ctx, &d, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the Deployment: %w", err)
 	}
-	return s.awaitRunning(ctx, s.opts.pods)
+	if err := s.awaitRunning(ctx, s.opts.pods); err != nil {
+		return err
+	}
+	for _, i := range s.instances() {
+		if i.ReservationID != "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("looking for an instance on the capacity reservation: Karpenter launched none")
 }
 
 func (s *session) scale(ctx context.Context, replicas int) error {
