@@ -16,6 +16,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	gocmp "github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -123,8 +124,8 @@ func TestAdminBehaviour(t *testing.T) {
 	}
 	b.admin(t, "DELETE", "rates", "")
 	b.admin(t, "PUT", "parameters", `{"name": "/team/ami", "value": "ami-1"}`)
-	if b.world.parameters["/team/ami"] != "ami-1" {
-		t.Error("the parameter is not there")
+	if got := must[*ssm.GetParameterOutput](t)(b.ssm.GetParameter(t.Context(), &ssm.GetParameterInput{Name: aws.String("/team/ami")})); *got.Parameter.Value != "ami-1" {
+		t.Errorf("parameter %q", *got.Parameter.Value)
 	}
 	b.admin(t, "POST", "queue", "any text")
 	if texts, _ := bodies(t, b.sqs(), &sqs.ReceiveMessageInput{QueueUrl: aws.String(b.QueueURL())}); len(texts) != 1 || texts[0] != "any text" {
