@@ -85,6 +85,8 @@ verify: ## generate, then check format, vet, lint, modules, house rules and a cl
 
 ifneq ($(wildcard test/fidelity/*.go),)
 .PHONY: fidelity
+fidelity: export FIDELITY_PAIRS ?= 1000000
+fidelity: export FIDELITY_PLANS ?= 1000
 fidelity: k8s ## compare the planner with the scheduler's own filters on generated clusters
 	@$(GO) test ./test/fidelity/... -run Fidelity -count=1 -timeout 30m -v $(TESTFLAGS)
 endif

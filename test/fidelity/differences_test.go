@@ -5,6 +5,7 @@ package fidelity
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/slipway-sh/slipway/test/builder"
-	"github.com/slipway-sh/slipway/test/fidelity/source"
 )
 
 // difference is a case in which planner and scheduler do not agree and the comparison does not complain. A pair that the
@@ -76,9 +76,12 @@ func differences() []difference {
 			},
 		},
 		{
-			name:     "spread, terminating pods",
-			why:      "a limit of the planner: a pod that is being deleted counts until it is gone",
-			explains: never,
+			name:   "spread, terminating pods",
+			why:    "a limit of the planner: a pod that is being deleted counts until it is gone",
+			either: true,
+			explains: func(w world, _ *corev1.Node) bool {
+				return len(w.pod.Spec.TopologySpreadConstraints) > 0 && slices.ContainsFunc(w.bound, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+			},
 			example: world{
 				nodes: []*corev1.Node{node("n").Zone("a").Obj(), node("other").Zone("b").Obj()},
 				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Deleted(builder.Epoch().Add(time.Hour)).Obj()},
@@ -98,6 +101,31 @@ func differences() []difference {
 				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
 				pod:   builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj(),
 			},
+		},
+		{
+			name:    "an empty label value",
+			why:     "a limit of the planner: nodes with an empty value of the topology key are no domain of a spread",
+			planner: true,
+			either:  true,
+			explains: func(w world, _ *corev1.Node) bool {
+				return slices.ContainsFunc(w.pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+					return slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { v, ok := n.Labels[c.TopologyKey]; return ok && v == "" })
+				})
+			},
+			example: world{
+				nodes: []*corev1.Node{node("n").Label("team", "x").Obj(), node("other").Label("team", "").Obj()},
+				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
+				pod:   spreadOver("team", builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj()),
+			},
+		},
+		{
+			name: "a volume with a zone label, a node without zone",
+			why:  "the scheduler lets a node without any zone label reach every such volume; a node in EC2 has a zone, and only in it is the volume",
+			explains: func(w world, n *corev1.Node) bool {
+				_, zone := n.Labels[corev1.LabelTopologyZone]
+				return !zone && slices.ContainsFunc(w.pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, "bound-label") })
+			},
+			example: world{nodes: []*corev1.Node{node("n").Obj()}, pod: builder.Pod("p").Volume("bound-label-a").Obj()},
 		},
 		{
 			name:     "old label keys",
@@ -125,13 +153,13 @@ func differences() []difference {
 
 // TestFidelityDifferences shows each listed difference in its smallest form, and that it is one.
 func TestFidelityDifferences(t *testing.T) {
-	s, c := newStock(t, namespaces()...), source.New()
+	s, c := newStock(t, permanent()...), newPlanner()
 	for _, d := range differences() {
 		t.Run(d.name, func(t *testing.T) {
 			d.example.pod.UID = "pending"
 			n := d.example.nodes[0].Name
 			refusedBy := s.fits(t.Context(), d.example.pod, d.example.nodes, d.example.bound)[n]
-			got, err := planned(t.Context(), c, d.example)
+			got, err := c.planned(t.Context(), d.example)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,6 +191,11 @@ func portOn(ip string, p *corev1.Pod) *corev1.Pod {
 
 func spreadsOver(p *corev1.Pod, key string) bool {
 	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == key })
+}
+
+func spreadOver(key string, p *corev1.Pod) *corev1.Pod {
+	p.Spec.TopologySpreadConstraints[0].TopologyKey = key
+	return p
 }
 
 // leftOut reports whether a policy of one of the pod's spread constraints keeps the node from counting, or the node lacks

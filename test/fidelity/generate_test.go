@@ -43,11 +43,14 @@ func namespaces() []*corev1.Namespace {
 	return out
 }
 
-// single is one node and a pod with node-level rules only.
+// single is a pod with rules about single nodes only, and some nodes.
 func (m *maker) single() world {
-	w := world{nodes: []*corev1.Node{m.node(0)}}
-	for i := range m.IntN(4) {
-		w.bound = append(w.bound, m.running(fmt.Sprintf("bound-%d", i), "node-0"))
+	w := world{}
+	for i := range 4 {
+		w.nodes = append(w.nodes, m.node(i))
+		for k := range m.IntN(4) {
+			w.bound = append(w.bound, m.running(fmt.Sprintf("bound-%d-%d", i, k), fmt.Sprintf("node-%d", i)))
+		}
 	}
 	w.pod = m.pending()
 	return w
@@ -59,7 +62,7 @@ func (m *maker) several() world {
 	for i := range 2 + m.IntN(4) {
 		n := m.node(i)
 		if !m.one(4) { // room for everything, so that topology decides
-			n.Spec.Taints, n.Status.Allocatable = nil, builder.Node("").CPU("99").Memory("999Gi").Resource(gpu, "9").Resource(corev1.ResourceEphemeralStorage, "1Ti").Obj().Status.Allocatable
+			n.Spec.Taints, n.Status.Allocatable = nil, roomy()
 		}
 		w.nodes = append(w.nodes, n)
 	}
@@ -67,6 +70,9 @@ func (m *maker) several() world {
 		p := m.running(fmt.Sprintf("bound-%d", i), pick(m, w.nodes...).Name)
 		if m.one(3) {
 			m.keepApart(p)
+		}
+		if m.one(12) {
+			p.DeletionTimestamp = &metav1.Time{Time: builder.Epoch()}
 		}
 		w.bound = append(w.bound, p)
 	}
@@ -238,10 +244,22 @@ func (m *maker) selector() *metav1.LabelSelector {
 	}
 }
 
-func (m *maker) key() string { return pick(m, corev1.LabelTopologyZone, corev1.LabelHostname) }
+func (m *maker) key() string {
+	return pick(m, corev1.LabelTopologyZone, corev1.LabelTopologyZone, corev1.LabelHostname, corev1.LabelHostname, "team")
+}
 
-func (m *maker) term() corev1.PodAffinityTerm {
+// term is an inter-pod term of the pod. Label keys are in its selector as well, where the API server puts them.
+func (m *maker) term(p *corev1.Pod) corev1.PodAffinityTerm {
 	t := corev1.PodAffinityTerm{TopologyKey: m.key(), LabelSelector: m.selector()}
+	if t.LabelSelector != nil && m.one(5) {
+		op := pick(m, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn)
+		if op == metav1.LabelSelectorOpIn {
+			t.MatchLabelKeys = []string{"v"}
+		} else {
+			t.MismatchLabelKeys = []string{"v"}
+		}
+		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions, metav1.LabelSelectorRequirement{Key: "v", Operator: op, Values: []string{p.Labels["v"]}})
+	}
 	switch m.IntN(5) {
 	case 0:
 		t.Namespaces = []string{"shop"}
@@ -266,7 +284,7 @@ func (m *maker) keepApart(p *corev1.Pod) {
 		a.PodAntiAffinity = &corev1.PodAntiAffinity{}
 	}
 	r := &a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	*r = append(*r, m.term())
+	*r = append(*r, m.term(p))
 }
 
 func (m *maker) stayNear(p *corev1.Pod) {
@@ -275,13 +293,13 @@ func (m *maker) stayNear(p *corev1.Pod) {
 		a.PodAffinity = &corev1.PodAffinity{}
 	}
 	r := &a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	*r = append(*r, m.term())
+	*r = append(*r, m.term(p))
 }
 
 // spread adds a spread over zones or nodes.
 func (m *maker) spread(p *corev1.Pod) {
 	c := corev1.TopologySpreadConstraint{
-		TopologyKey: pick(m, corev1.LabelTopologyZone, corev1.LabelTopologyZone, corev1.LabelHostname), MaxSkew: int32(1 + m.IntN(2)), WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: m.selector(),
+		TopologyKey: m.key(), MaxSkew: int32(1 + m.IntN(2)), WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: m.selector(),
 	}
 	if m.one(3) {
 		c.MinDomains = new(int32(1 + m.IntN(4)))

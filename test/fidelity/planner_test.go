@@ -37,20 +37,39 @@ func setting(t testing.TB, name string, standard uint64) uint64 {
 func pairs(t testing.TB) uint64 { return setting(t, "FIDELITY_PAIRS", 40000) }
 func seed(t testing.TB) uint64  { return setting(t, "FIDELITY_SEED", 1) }
 
-// planned returns, for each node, whether the planner would put the pod there if every other node were barred.
-func planned(ctx context.Context, c *source.Cluster, w world) (map[string]bool, error) {
-	var objects []runtime.Object
+// planner is the planner over a cluster whose nodes and pods change from world to world.
+type planner struct {
+	cluster *source.Cluster
+	there   []runtime.Object // of the last world
+}
+
+// permanent are the objects that every world has.
+func permanent() []runtime.Object {
+	out := storage()
 	for _, ns := range namespaces() {
-		objects = append(objects, ns)
+		out = append(out, ns)
 	}
+	return out
+}
+
+func newPlanner() *planner { return &planner{cluster: source.New(permanent()...)} }
+
+// planned returns, for each node, whether the planner would put the pod there if every other node were barred.
+func (y *planner) planned(ctx context.Context, w world) (map[string]bool, error) {
+	for _, o := range y.there {
+		y.cluster.Delete(o)
+	}
+	y.there = nil
 	for _, n := range w.nodes {
-		objects = append(objects, n)
+		y.there = append(y.there, n)
 	}
 	for _, p := range w.bound {
-		objects = append(objects, p)
+		y.there = append(y.there, p)
 	}
-	c.Reset(objects...)
-	b := view.New(c.Source())
+	for _, o := range y.there {
+		y.cluster.Put(o)
+	}
+	b := view.New(y.cluster.Source())
 	v, err := b.Build(ctx, view.Pending{})
 	if err != nil {
 		return nil, err
@@ -77,10 +96,10 @@ func planned(ctx context.Context, c *source.Cluster, w world) (map[string]bool, 
 type tally struct{ compared, fitting, deliberate uint64 }
 
 // compare looks at one generated world.
-func (y *tally) compare(t *testing.T, s *stock, c *source.Cluster, seed uint64, w world) {
+func (y *tally) compare(t *testing.T, s *stock, c *planner, seed uint64, w world) {
 	t.Helper()
 	want := s.fits(t.Context(), w.pod, w.nodes, w.bound)
-	got, err := planned(t.Context(), c, w)
+	got, err := c.planned(t.Context(), w)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
@@ -122,17 +141,30 @@ func (w world) String() string {
 }
 
 // TestFidelityOfNodeRules compares one pod with one node: resources, labels, taints, ports, names.
-func TestFidelityOfNodeRules(t *testing.T) { fidelity(t, pairs(t), (*maker).single) }
+func TestFidelityOfNodeRules(t *testing.T) {
+	fidelity(t, pairs(t)/2, (*maker).single, nodeFeatures())
+}
 
 // TestFidelityOfTopologyRules compares one pod with several nodes that hold pods: spread, affinity and anti-affinity.
-func TestFidelityOfTopologyRules(t *testing.T) { fidelity(t, pairs(t)/2, (*maker).several) }
+func TestFidelityOfTopologyRules(t *testing.T) {
+	fidelity(t, pairs(t)*3/8, (*maker).several, topologyFeatures())
+}
 
-func fidelity(t *testing.T, n uint64, world func(*maker) world) {
-	s, cluster := newStock(t, namespaces()...), source.New()
+// TestFidelityOfVolumes compares one pod that has volumes with several nodes: zones, storage classes, attach limits.
+func TestFidelityOfVolumes(t *testing.T) {
+	fidelity(t, pairs(t)/8, (*maker).volumes, volumeFeatures())
+}
+
+func fidelity(t *testing.T, n uint64, world func(*maker) world, features []string) {
+	s, c := newStock(t, permanent()...), newPlanner()
 	var y tally
+	drawn := coverage{}
 	for i := seed(t); y.compared < n && !t.Failed(); i++ {
-		y.compare(t, s, cluster, i, world(newMaker(i)))
+		w := world(newMaker(i))
+		drawn.add(w)
+		y.compare(t, s, c, i, w)
 	}
+	drawn.check(t, features)
 	if y.fitting*20 < y.compared || y.fitting*20 > y.compared*19 {
 		t.Errorf("%d of %d pairs fit: the generator has lost its subject", y.fitting, y.compared)
 	}
