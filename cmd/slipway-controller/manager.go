@@ -228,6 +228,9 @@ func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDry
 	if err := classes.SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the EC2NodeClass reconciler: %w", err)
 	}
+	if err := (&nodeclass.ObserveReconciler{Kube: m.GetClient()}).SetupWithManager(m); err != nil {
+		return fmt.Errorf("adding the reconciler of observed capacity: %w", err)
+	}
 	pools := &nodeclass.PoolReconciler{Kube: m.GetClient(), Clock: clock.RealClock{}}
 	if err := pools.SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the NodePool reconciler: %w", err)

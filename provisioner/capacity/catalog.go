@@ -36,6 +36,8 @@ type InstanceType struct {
 	// Capacity is what the node reports as status.capacity; Allocatable what is left for pods, daemonsets included.
 	Capacity    Resources
 	Allocatable Resources
+	// BootPods is the number of pods a booting node has to be told to take; 0 if its image comes to Capacity.Pods by itself.
+	BootPods int32
 	// Offerings are the ways to buy the type.
 	Offerings []Offering
 }

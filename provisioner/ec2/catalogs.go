@@ -201,10 +201,13 @@ func classDigest(class *v1.EC2NodeClass) string {
 		Tracking   *v1.ConnectionTracking
 		Reserved   []v1.CapacityReservation
 		Placement  *PlacementGroup
+		UserData   *string
+		Annotated  [3]string
 	}{
 		class.Name, class.Status.Subnets, class.Status.AMIs, class.Spec.AMISelectorTerms, class.Spec.AMIFamily, class.Spec.Kubelet,
 		class.Spec.BlockDeviceMappings, class.Spec.InstanceStorePolicy, class.Spec.NetworkInterfaces, class.Spec.CPUOptions,
-		class.Spec.ConnectionTracking, class.Status.CapacityReservations, PlacementGroupOf(class),
+		class.Spec.ConnectionTracking, class.Status.CapacityReservations, PlacementGroupOf(class), class.Spec.UserData,
+		[3]string{class.Annotations[AnnotationPrefixDelegation], class.Annotations[AnnotationReservedENIs], class.Annotations[AnnotationObserved]},
 	})
 	if err != nil {
 		return fmt.Sprintf("%s/%d/%s", class.UID, class.Generation, class.ResourceVersion)
@@ -228,14 +231,19 @@ func (cs *Catalogs) build(s *nodeShape, m *market) *capacity.Catalog {
 			continue
 		}
 		total := cs.size.capacityOf(t, s)
-		out = append(out, &capacity.InstanceType{
+		it := &capacity.InstanceType{
 			Name:        t.name,
 			Labels:      labels,
 			Absent:      absent,
 			Capacity:    total,
 			Allocatable: total.Sub(overheadOf(t, s, total)),
+			BootPods:    cs.size.bootPods(t, s),
 			Offerings:   offerings,
-		})
+		}
+		if o, ok := s.observed[t.name]; ok {
+			o.apply(&it.Capacity, &it.Allocatable)
+		}
+		out = append(out, it)
 	}
 	catalog := capacity.NewCatalog(out)
 	catalog.Choices = s.choices()

@@ -6,6 +6,7 @@ package ec2
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -27,6 +28,9 @@ type Cluster struct {
 	// ServiceCIDR is the range of Service addresses; nodes compute the DNS server's address from it.
 	ServiceCIDR string
 }
+
+// IPv6 reports whether Services, and so pods, have IPv6 addresses.
+func (c Cluster) IPv6() bool { return strings.Contains(c.ServiceCIDR, ":") }
 
 type clusterAnswer struct {
 	cluster Cluster

@@ -36,6 +36,7 @@ type typeFacts struct {
 	ena      bool
 	nested   bool // nested virtualisation can be turned on
 	nitro    bool
+	prefixes bool // interfaces can have prefixes: types on Nitro, bare metal included
 	placing  []ec2types.PlacementGroupStrategy
 	extended []capacity.Quantity // resources that do not depend on the class, sorted by name
 }
@@ -75,6 +76,8 @@ func newTypeFacts(info ec2types.InstanceTypeInfo, region string, t tables) (*typ
 		ipv4:   int64(aws.ToInt32(info.NetworkInfo.Ipv4AddressesPerInterface)),
 		ena:    info.NetworkInfo.EnaSupport != ec2types.EnaSupportUnsupported,
 		nitro:  info.Hypervisor == ec2types.InstanceTypeHypervisorNitro,
+
+		prefixes: info.Hypervisor == ec2types.InstanceTypeHypervisorNitro || info.Hypervisor == "",
 	}
 	for _, u := range info.SupportedUsageClasses {
 		if u == ec2types.UsageClassTypeOnDemand || u == ec2types.UsageClassTypeSpot {

@@ -27,6 +27,9 @@ type nodeShape struct {
 	images []bootable
 
 	maxPods     *int32
+	tellsPods   bool   // user data may set another number of pods than the image computes
+	prefixes    bool   // interfaces hand out /28 prefixes in place of addresses
+	reservedENI *int64 // interfaces pods cannot use, in place of the installation's setting
 	podsPerCore int64
 	kube        reserved // spec.kubelet.kubeReserved: replaces the computed values, key by key
 	system      reserved
@@ -39,6 +42,7 @@ type nodeShape struct {
 	nested     bool
 	tracking   bool
 	placement  *PlacementGroup
+	observed   map[string]Observed                 // by instance type
 	reserved   map[string][]v1.CapacityReservation // by instance type; those that can be launched into
 }
 
@@ -92,6 +96,7 @@ func newNodeShape(class *v1.EC2NodeClass) (*nodeShape, error) {
 		tracking: class.Spec.ConnectionTracking != nil,
 
 		placement: PlacementGroupOf(class),
+		observed:  ObservedOf(class).Types,
 		reserved:  map[string][]v1.CapacityReservation{},
 		// Defaults of the images' kubelet configuration.
 		evictMemory: threshold{bytes: 100 * mib},
@@ -116,6 +121,9 @@ func newNodeShape(class *v1.EC2NodeClass) (*nodeShape, error) {
 		if r.State != v1.CapacityReservationStateExpiring {
 			s.reserved[r.InstanceType] = append(s.reserved[r.InstanceType], r)
 		}
+	}
+	if err := s.readPods(class); err != nil {
+		return nil, err
 	}
 	return s, s.readKubelet(class.Spec.Kubelet)
 }

@@ -21,9 +21,6 @@ type sizing struct {
 	reservedENIs int64
 }
 
-// defaultMaxPods is kubelet's own default.
-const defaultMaxPods = 110
-
 // capacityOf is what a node of the class reports as status.capacity. It errs on the small side: a node that turns out
 // larger than planned is harmless.
 func (z sizing) capacityOf(t *typeFacts, s *nodeShape) capacity.Resources {
@@ -41,8 +38,12 @@ func (z sizing) capacityOf(t *typeFacts, s *nodeShape) capacity.Resources {
 		// The addresses the VPC resource controller hands out, which Windows pods ask for by way of its webhook.
 		r.Extended = with(r.Extended, v1.ResourcePrivateIPv4Address, max(t.ipv4-1, 0))
 	}
-	// A node has the EFA devices it is launched with, which are those the class lists.
-	r.Extended = with(r.Extended, v1.ResourceEFA, s.efaOnly(func(v1.NetworkInterface) bool { return true }))
+	// A node has the EFA devices the class lists; one of a class that lists no interfaces gets the type's, if a pod asks for them.
+	efas := t.efas
+	if len(s.interfaces) > 0 {
+		efas = s.efaOnly(func(v1.NetworkInterface) bool { return true })
+	}
+	r.Extended = with(r.Extended, v1.ResourceEFA, efas)
 	return r
 }
 
@@ -66,34 +67,6 @@ func (z sizing) memory(t *typeFacts) int64 {
 	return m - int64(math.Ceil(float64(m)*z.vmOverhead/mib))*mib
 }
 
-func (z sizing) pods(t *typeFacts, s *nodeShape) int64 {
-	n := int64(defaultMaxPods)
-	if s.maxPods != nil {
-		n = int64(*s.maxPods)
-	} else if s.family.podsByENI && len(t.cards) > 0 {
-		n = eniPods(t, s, z.reservedENIs)
-	}
-	if s.podsPerCore > 0 && s.family.podsPerCore {
-		n = min(n, s.podsPerCore*t.vcpus)
-	}
-	return n
-}
-
-// eniPods is the number of pods the VPC CNI has addresses for: every interface of the default network card but the
-// reserved and the EFA-only ones gives its secondary addresses, and two pods use the host's network
-// (awslabs/amazon-eks-ami, eni-max-pods.txt).
-func eniPods(t *typeFacts, s *nodeShape, reserved int64) int64 {
-	if len(t.cards) == 0 {
-		return 0
-	}
-	efa := s.efaOnly(func(n v1.NetworkInterface) bool { return n.NetworkCardIndex == 0 })
-	usable := t.cards[t.primary].interfaces - reserved - efa
-	if usable <= 0 {
-		return 0
-	}
-	return usable*(t.ipv4-1) + 2
-}
-
 func (s *nodeShape) efaOnly(which func(v1.NetworkInterface) bool) int64 {
 	n := int64(0)
 	for _, i := range s.interfaces {
@@ -109,7 +82,7 @@ func (s *nodeShape) efaOnly(which func(v1.NetworkInterface) bool) int64 {
 func overheadOf(t *typeFacts, s *nodeShape, total capacity.Resources) capacity.Resources {
 	pods := total.Pods
 	if s.family.reserveByENI {
-		pods = eniPods(t, s, 0)
+		pods = eniPods(t, s, 0, false) // the image does not know of the class's settings
 	}
 	kube := reserved{
 		corev1.ResourceCPU:              reservedCPU(total.CPU),

@@ -102,10 +102,10 @@ func TestNodeSize(t *testing.T) {
 			name: "GPU and instance store", info: g4dn(),
 			class: func(c *v1.EC2NodeClass) { p := v1.InstanceStorePolicyRAID0; c.Spec.InstanceStorePolicy = &p },
 			wantCap: capacity.Resources{CPU: 32000, Memory: 121241 * mi, Ephemeral: 900e9, Pods: 58, Extended: []capacity.Quantity{
-				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
+				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceEFA, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
 			}},
 			wantAlloc: capacity.Resources{CPU: 31850, Memory: 120248 * mi, Ephemeral: 900e9 - 90e9 - gi, Pods: 58, Extended: []capacity.Quantity{
-				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
+				{Name: v1.ResourceNVIDIAGPU, Value: 1}, {Name: v1.ResourceEFA, Value: 1}, {Name: v1.ResourceAWSPodENI, Value: 58},
 			}},
 		},
 		{

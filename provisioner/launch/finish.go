@@ -131,8 +131,8 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 		c.Status.ProviderID = a.instance.ProviderID()
 		c.Status.ImageID = a.instance.ImageID
 		if instanceType != nil {
-			c.Status.Capacity = statusResources(instanceType.Capacity, c)
-			c.Status.Allocatable = statusResources(instanceType.Allocatable, c)
+			c.Status.Capacity = statusResources(instanceType.Capacity, class, c)
+			c.Status.Allocatable = statusResources(instanceType.Allocatable, class, c)
 		}
 		c.StatusConditions(status.WithClock(l.Clock)).SetTrue(karpv1.ConditionTypeLaunched)
 	})
@@ -252,10 +252,12 @@ func annotate(c *karpv1.NodeClaim, class *v1.EC2NodeClass, nodeName string) {
 	}
 }
 
-// statusResources is what the claim advertises. Slipway attaches no EFA interfaces yet, so none are advertised.
-func statusResources(r capacity.Resources, _ *karpv1.NodeClaim) corev1.ResourceList {
+// statusResources is what the claim advertises: EFA devices only if its instance got the interfaces.
+func statusResources(r capacity.Resources, class *v1.EC2NodeClass, claim *karpv1.NodeClaim) corev1.ResourceList {
 	list := r.List()
-	delete(list, v1.ResourceEFA)
+	if !asksEFA(claim) && (class == nil || len(class.Spec.NetworkInterfaces) == 0) {
+		delete(list, v1.ResourceEFA)
+	}
 	return list
 }
 

@@ -132,19 +132,19 @@ func (r *run) giveBack(req *request, used int32) {
 
 // override fills in the acceptable (type, subnet, template) combinations.
 func (r *run) override(ctx context.Context, req *request, subnets map[string]string) error {
-	names, err := r.templates(ctx, req) // image → template
+	names, err := r.templates(ctx, req)
 	if err != nil {
 		return err
 	}
 	for _, o := range req.offerings {
-		id := imageFor(req.images, o.Type)
+		id := req.keyOf(o.Type)
 		name := names[id]
 		if name == "" {
 			continue
 		}
 		req.subnets[o.Zone] = subnets[o.Zone]
 		req.fleet.Overrides = append(req.fleet.Overrides, ec2.FleetOverride{
-			TemplateName: name, InstanceType: o.Type.Name, SubnetID: subnets[o.Zone], Zone: o.Zone, ImageID: id, Priority: o.Price,
+			TemplateName: name, InstanceType: o.Type.Name, SubnetID: subnets[o.Zone], Zone: o.Zone, ImageID: id.image, Priority: o.Price,
 			ReservationID: o.ReservationID,
 		})
 	}
@@ -157,17 +157,18 @@ func (r *run) override(ctx context.Context, req *request, subnets map[string]str
 // templates names the launch templates of the request's images. Those that exist are used; if none does yet, the one for
 // the cheapest offering is made and the others, which the next launch will find, are made afterwards: a launch waits for
 // no more than one. Only minValues, which may need the variety, waits for all of them.
-func (r *run) templates(ctx context.Context, req *request) (map[string]string, error) {
+func (r *run) templates(ctx context.Context, req *request) (map[templateKey]string, error) {
 	v := variantOf(req)
 	shape := shapeOfClaim(ctx, r.l.Kube, req.claim)
-	names := map[string]string{}
-	var order, missing []string // images
+	names := map[templateKey]string{}
+	var order, missing []templateKey
 	for _, o := range req.offerings {
-		id := imageFor(req.images, o.Type)
-		if _, ok := names[id]; ok || id == "" {
+		id := req.keyOf(o.Type)
+		if _, ok := names[id]; ok || id.image == "" {
 			continue
 		}
-		name, err := r.l.Templates.nameOf(ctx, req.class, shape, id, v)
+		v.pods, v.efas = id.pods, id.efas
+		name, err := r.l.Templates.nameOf(ctx, req.class, shape, id.image, v)
 		if err != nil {
 			return nil, err
 		}
@@ -204,6 +205,28 @@ func (r *run) makeLater(ctx context.Context, req *request) {
 			}
 		})
 	}
+}
+
+// templateKey is what tells the templates of one request apart.
+type templateKey struct {
+	image      string
+	pods, efas int32
+}
+
+// keyOf says which of the request's templates a type is launched from; without image if none of the class boots on it.
+func (q *request) keyOf(t *capacity.InstanceType) templateKey {
+	key := templateKey{image: imageFor(q.images, t), pods: t.BootPods}
+	if asksEFA(q.claim) && len(q.class.Spec.NetworkInterfaces) == 0 {
+		key.efas = int32(t.Capacity.Get(v1.ResourceEFA))
+	}
+	return key
+}
+
+// asksEFA reports whether the claim's pods ask for EFA interfaces. A node gets them only then, unless its class lists some:
+// every interface takes addresses.
+func asksEFA(claim *karpv1.NodeClaim) bool {
+	q := claim.Spec.Resources.Requests[v1.ResourceEFA]
+	return !q.IsZero()
 }
 
 // variantOf is what the request's templates have to say about the market and the place.

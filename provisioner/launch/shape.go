@@ -109,6 +109,8 @@ type variant struct {
 	partition int32
 	// reservation is what the instance has to run in, without id if in none.
 	reservation ec2.ReservationRef
+	// pods is how many pods the node is told to take, 0 to leave it to class and image; efas how many EFA interfaces it gets.
+	pods, efas int32
 }
 
 // templateOf is the launch template for an image of a class, a shape and a variant.
@@ -117,7 +119,7 @@ func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image stri
 	if err != nil {
 		return ec2.Template{}, err
 	}
-	userData, err := ec2.UserData(family, bootstrapOf(cluster, class, s))
+	userData, err := ec2.UserData(family, bootstrapOf(cluster, class, s, v.pods))
 	if err != nil {
 		return ec2.Template{}, err
 	}
@@ -127,6 +129,7 @@ func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image stri
 	}
 	t.ImageID, t.UserData, t.Tags = image, userData, templateTags(cluster.Name, class, s.Pool)
 	t.Spot, t.Tenancy, t.Partition = v.spot, v.tenancy, v.partition
+	t.EFAs, t.IPv6 = v.efas, cluster.IPv6()
 	if v.reservation.ID != "" {
 		t.Reservation = &v.reservation
 	}
@@ -137,16 +140,11 @@ func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image stri
 	return t, nil
 }
 
-func bootstrapOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape) ec2.Bootstrap {
-	b := ec2.Bootstrap{
-		Cluster: cluster,
-		Labels:  s.nodeLabels(),
-		Taints:  s.nodeTaints(),
-		Kubelet: class.Spec.Kubelet,
-		RAID0:   class.Spec.InstanceStorePolicy != nil && *class.Spec.InstanceStorePolicy == v1.InstanceStorePolicyRAID0,
-	}
-	if class.Spec.UserData != nil {
-		b.Custom = *class.Spec.UserData
+func bootstrapOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, pods int32) ec2.Bootstrap {
+	b := ec2.ClassBootstrap(cluster, class)
+	b.Labels, b.Taints = s.nodeLabels(), s.nodeTaints()
+	if pods > 0 {
+		b.MaxPods = &pods
 	}
 	return b
 }
