@@ -5,6 +5,7 @@ package ec2
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -124,6 +125,24 @@ func TestCatalogTypeHasAllLabels(t *testing.T) {
 	}
 	if id, ok := ImageFor(readyClass(), it); !ok || id != "ami-x86" {
 		t.Errorf("ImageFor = %q, %v; want ami-x86", id, ok)
+	}
+}
+
+// Every label Karpenter knows for AWS is one the catalogue decides, or lets the launch choose.
+func TestCatalogKnowsAllLabels(t *testing.T) {
+	cat := stocked(t, clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))).For(readyClass())
+	n := 0
+	for key := range karpv1.WellKnownLabels {
+		if !strings.HasPrefix(key, "karpenter.k8s.aws/") {
+			continue
+		}
+		n++
+		if _, chosen := cat.Choices[key]; !chosen && !cat.Defines(key) {
+			t.Errorf("nobody decides label %q", key)
+		}
+	}
+	if n < 27 {
+		t.Errorf("%d labels looked at, want all of Karpenter's", n)
 	}
 }
 

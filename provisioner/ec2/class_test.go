@@ -18,6 +18,10 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
+func kubeletOf(k v1.KubeletConfiguration) func(*v1.EC2NodeClass) {
+	return func(c *v1.EC2NodeClass) { c.Spec.Kubelet = &k }
+}
+
 func TestCheckClass(t *testing.T) {
 	alias := func(a string) func(*v1.EC2NodeClass) {
 		return func(c *v1.EC2NodeClass) { c.Spec.AMISelectorTerms = []v1.AMISelectorTerm{{Alias: a}} }
@@ -37,6 +41,17 @@ func TestCheckClass(t *testing.T) {
 		{"bad reservation", func(c *v1.EC2NodeClass) {
 			c.Spec.Kubelet = &v1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "lots"}}
 		}, "spec.kubelet.kubeReserved"},
+		{"reservation of an unknown resource", kubeletOf(v1.KubeletConfiguration{SystemReserved: map[string]string{"gpu": "1"}}), "spec.kubelet.systemReserved"},
+		{"negative reservation", kubeletOf(v1.KubeletConfiguration{KubeReserved: map[string]string{"pid": "-1"}}), "spec.kubelet.kubeReserved"},
+		{"unknown signal", kubeletOf(v1.KubeletConfiguration{EvictionSoft: map[string]string{"mem": "1Gi"}}), "spec.kubelet.evictionSoft"},
+		{"soft threshold without grace", kubeletOf(v1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "1Gi"}}), "spec.kubelet.evictionSoftGracePeriod"},
+		{"negative threshold", kubeletOf(v1.KubeletConfiguration{EvictionHard: map[string]string{"pid.available": "-5"}}), "spec.kubelet.evictionHard"},
+		{"negative pods", kubeletOf(v1.KubeletConfiguration{MaxPods: aws.Int32(-1)}), "spec.kubelet.maxPods"},
+		{"image threshold over 100", kubeletOf(v1.KubeletConfiguration{ImageGCHighThresholdPercent: aws.Int32(101)}), "spec.kubelet.imageGCHighThresholdPercent"},
+		{"image thresholds the wrong way round", kubeletOf(v1.KubeletConfiguration{
+			ImageGCHighThresholdPercent: aws.Int32(50), ImageGCLowThresholdPercent: aws.Int32(50),
+		}), "spec.kubelet.imageGCHighThresholdPercent"},
+		{"everything set", func(c *v1.EC2NodeClass) { c.Spec.Kubelet = kubelet() }, ""},
 		{"bad threshold", func(c *v1.EC2NodeClass) {
 			c.Spec.Kubelet = &v1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "200%"}}
 		}, "spec.kubelet.evictionHard"},

@@ -72,6 +72,9 @@ const mib = 1 << 20
 // CheckClass reports, as an error of kind Invalid that names the field, why no node of the class can be described or
 // booted. It looks at the spec only.
 func CheckClass(class *v1.EC2NodeClass) error {
+	if err := checkKubelet(class.Spec.Kubelet); err != nil {
+		return err
+	}
 	if _, err := newNodeShape(class); err != nil {
 		return err
 	}
