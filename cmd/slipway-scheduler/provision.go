@@ -93,13 +93,13 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	}
 	shortages := ec2.NewShortages(clock.RealClock{})
 	// 3. The provisioner, and the launcher that reports to it.
-	prov, err := newProvisioner(ctx, d, kube, catalogs, shortages)
+	slots := ec2.NewSlots(cloud, shortages, clock.RealClock{})
+	prov, err := newProvisioner(ctx, d, kube, market{catalogs, shortages, slots})
 	if err != nil {
 		return nil, err
 	}
 	templates := launch.NewTemplates(kube, cloud, cloud, clock.RealClock{})
 	subnets := launch.NewSubnets(cloud, kube, clock.RealClock{})
-	slots := ec2.NewSlots(cloud, shortages, clock.RealClock{})
 	tagger := launch.NewTagger(cloud)
 	launches := launch.NewMetrics()
 	launcher := launch.New(launch.Options{
@@ -154,7 +154,14 @@ func newClient(config *rest.Config) (client.Client, cache.Cache, error) {
 	return kube, objects, nil
 }
 
-func newProvisioner(ctx context.Context, d dependencies, kube client.Client, catalogs *ec2.Catalogs, shortages *ec2.Shortages) (*provisioner.Provisioner, error) {
+// market is what can be bought, and what there is none of.
+type market struct {
+	catalogs  *ec2.Catalogs
+	shortages *ec2.Shortages
+	slots     *ec2.Slots
+}
+
+func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m market) (*provisioner.Provisioner, error) {
 	nominator, err := scheduler.NewNominator(d.scheduler)
 	if err != nil {
 		return nil, err
@@ -185,7 +192,8 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, cat
 			PersistentVolumes: core.PersistentVolumes().Lister(), PersistentVolumeClaims: core.PersistentVolumeClaims().Lister(),
 			DaemonSets: d.config.InformerFactory.Apps().V1().DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(),
 			CSINodes: storage.CSINodes().Lister(), RuntimeClasses: d.config.InformerFactory.Node().V1().RuntimeClasses().Lister(),
-			Karpenter: kube, Catalog: catalogs.For, Available: shortages.Available,
+			Karpenter: kube, Catalog: m.catalogs.For, Available: m.shortages.Available,
+			Reserved: func(reservation string) int { return int(m.slots.Free(reservation)) },
 		}),
 		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
 		Clock: clock.RealClock{}, Metrics: provisioner.NewMetrics(), Logger: log.FromContext(ctx),
