@@ -16,7 +16,7 @@ import (
 
 // gatherFor is how long the first claim of a group waits for the others: they are written at the same time and come one
 // after the other.
-const gatherFor = 25 * time.Millisecond
+const gatherFor = 50 * time.Millisecond
 
 // arrivals are claims of other processes (replacements of interrupted or disrupted nodes) that have just appeared in the
 // watch. They are launched without a look at EC2: a call that another process should have sent for them after all has the

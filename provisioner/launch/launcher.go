@@ -134,8 +134,9 @@ type Launcher struct {
 	mu sync.Mutex
 	// claims has every claim whose launch began here, until the claim is gone or its provider id is seen in the cache.
 	claims map[types.UID]*pending
-	// runs are the launches under way by launch id.
+	// runs are the launches under way by launch id, past what is known of those that are over.
 	runs map[string]*run
+	past map[string]pastRun
 	// changed is closed and replaced when a class or pool changes.
 	changed chan struct{}
 }
@@ -164,6 +165,7 @@ func New(o Options) *Launcher {
 		patches: make(chan struct{}, 64),
 		claims:  map[types.UID]*pending{},
 		runs:    map[string]*run{},
+		past:    map[string]pastRun{},
 		changed: make(chan struct{}),
 	}
 	l.arrivals = &arrivals{l: l, groups: map[string]*arrival{}}
@@ -242,6 +244,9 @@ func (l *Launcher) start(ctx context.Context, g group, now time.Time, before lau
 		return
 	}
 	r := newRun(l, g.id, fresh, before)
+	if past, ok := l.past[g.id]; ok {
+		r.resume(past)
+	}
 	l.runs[g.id] = r
 	go r.do(ctx)
 }

@@ -6,6 +6,7 @@ package launch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -69,6 +70,24 @@ func newRun(l *Launcher, id string, claims []*pending, before launched) *run {
 	return r
 }
 
+// pastRun is what a launch that is over leaves for claims of its group that come later: the attempts that are used up and
+// the instances that have a claim.
+type pastRun struct {
+	ended   time.Time
+	attempt int
+	done    int
+	owned   map[string]bool
+}
+
+// pastFor is how long a launch is remembered: by then all claims of a group have been seen.
+const pastFor = 15 * time.Minute
+
+// resume goes on where the launch of the same id has ended in this process.
+func (r *run) resume(p pastRun) {
+	r.attempt, r.done = max(r.attempt, p.attempt), max(r.done, p.done)
+	maps.Copy(r.owned, p.owned)
+}
+
 // do runs the launch to its end. ctx ends with this process's leadership.
 func (r *run) do(ctx context.Context) {
 	ctx = ec2.Urgent(log.IntoContext(ctx, log.FromContext(ctx).WithValues("launch", r.id)))
@@ -89,11 +108,14 @@ func (r *run) open() bool {
 	r.waiting = append(r.waiting, r.inbox...)
 	r.inbox = nil
 	r.waiting = slices.DeleteFunc(r.waiting, func(p *pending) bool { return p.gone.Load() })
-	if len(r.waiting) == 0 {
-		delete(r.l.runs, r.id)
-		return false
+	if len(r.waiting) > 0 {
+		return true
 	}
-	return true
+	delete(r.l.runs, r.id)
+	now := r.l.Clock.Now()
+	maps.DeleteFunc(r.l.past, func(_ string, p pastRun) bool { return now.Sub(p.ended) > pastFor })
+	r.l.past[r.id] = pastRun{ended: now, attempt: r.attempt, done: r.done, owned: r.owned}
+	return false
 }
 
 // try makes one attempt and deals with its answer. An error ends the launch.

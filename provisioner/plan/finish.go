@@ -73,22 +73,37 @@ func (b *bin) launch(most int) Launch {
 	demand := b.used.Sub(p.overhead[p.Catalog.TypeOf(b.chosen)])
 	ok := p.product(p.holding(b.mask, demand), b.chosen)
 	chosen := p.Catalog.Offerings[b.chosen].Type.Capacity
-	var largest capacity.Resources
+	var largest, least capacity.Resources
+	var others []capacity.CatalogOffering
 	for o := range ok.All {
 		off := p.Catalog.Offerings[o]
-		if len(out.Offerings) == most {
+		if len(others) == fallback*most {
 			break
+		}
+		if len(out.Offerings) == most {
+			if largest.Max(off.Type.Capacity).Equal(largest) && least.Fits(off.Type.Allocatable) {
+				others = append(others, off)
+			}
+			continue
 		}
 		if extra := off.Type.Capacity.Max(chosen).Sub(chosen); !p.left.spare(extra) {
 			continue
 		}
+		if len(out.Offerings) == 0 {
+			least = off.Type.Allocatable
+		}
 		out.Offerings = append(out.Offerings, off)
-		largest = largest.Max(off.Type.Capacity)
+		largest, least = largest.Max(off.Type.Capacity), least.Min(off.Type.Allocatable)
 	}
 	p.left.used = p.left.used.Add(largest.Max(chosen).Sub(chosen))
-	out.Requirements = b.requirements(out.Offerings)
+	out.Requirements = b.requirements(append(slices.Clip(out.Offerings), others...))
 	return out
 }
+
+// fallback is how many offerings beyond those that were planned with a launch's requirements allow, as a multiple: where EC2
+// is out of all the planned ones, the launch goes on to them instead of being planned again. They are neither larger nor
+// smaller than the planned ones, so that limits and room hold whichever of them is bought.
+const fallback = 2
 
 // product narrows a set of offerings until it is everything the pool sells in its types × zones × capacity types: a
 // NodeClaim can only say it that way, and a pod with alternatives ("spot in a, or on-demand in b") must not get the

@@ -29,15 +29,9 @@ func cold(ctx context.Context) (withoutTemplates, madeAhead int, err error) {
 		name := fmt.Sprintf("cold-%d", i)
 		r := w.launcher(builder.NodePool(name).Obj())
 		if ahead {
-			ended, stop := context.WithCancel(ctx)
-			go r.templates.Run(ended)
-			if err := w.eventually(ctx, "templates", func(all []ec2emu.Request) bool {
-				return count(all, "CreateLaunchTemplate") >= 2*len(w.class.Status.AMIs)
-			}); err != nil {
-				stop()
+			if err := w.makeTemplates(ctx, r); err != nil {
 				return 0, 0, err
 			}
-			stop()
 		}
 		before := len(w.emu.Requests())
 		c, err := r.claim(ctx, name, name, "", nil, "1")
@@ -56,7 +50,6 @@ func cold(ctx context.Context) (withoutTemplates, madeAhead int, err error) {
 			if q.Action == "CreateFleet" {
 				break
 			}
-			// A template of another image, made meanwhile, is not waited for: it counts if it is answered before.
 			if q.Service == "ec2" {
 				counts[i]++
 			}
@@ -84,6 +77,17 @@ func count(all []ec2emu.Request, action string) int {
 	n := 0
 	for _, r := range all {
 		if r.Action == action {
+			n++
+		}
+	}
+	return n
+}
+
+// answered counts the requests of an action that have been answered.
+func answered(all []ec2emu.Request, action string) int {
+	n := 0
+	for _, r := range all {
+		if r.Action == action && r.Status != 0 {
 			n++
 		}
 	}
@@ -170,9 +174,9 @@ func launchThousand(ctx context.Context) (t thousand, err error) {
 func (w *world) makeTemplates(ctx context.Context, r *rig) error {
 	ended, stop := context.WithCancel(ctx)
 	defer stop()
-	before := count(w.emu.Requests(), "CreateLaunchTemplate")
+	before := answered(w.emu.Requests(), "CreateLaunchTemplate")
 	go r.templates.Run(ended)
 	return w.eventually(ctx, "launch templates", func(all []ec2emu.Request) bool {
-		return count(all, "CreateLaunchTemplate") >= before+2*len(w.class.Status.AMIs)
+		return answered(all, "CreateLaunchTemplate") >= before+2*len(w.class.Status.AMIs)
 	})
 }

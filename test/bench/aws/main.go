@@ -69,6 +69,9 @@ func run(ctx context.Context, notices int) error {
 	if err := short.iceCalls(ctx); err != nil {
 		return fmt.Errorf("launching with 95 %% of the offerings dry: %w", err)
 	}
+	if err := short.replanned(ctx); err != nil {
+		return fmt.Errorf("launching plans with 95 %% of the offerings dry: %w", err)
+	}
 	var storm interruptions
 	if notices > 0 {
 		if err := storm.measure(ctx, notices); err != nil {
@@ -78,7 +81,7 @@ func run(ctx context.Context, notices int) error {
 
 	fmt.Printf("cold launch: %d EC2 calls before CreateFleet without launch templates, %d with templates made ahead\n", without, ahead)
 	fmt.Printf("1,000 claims: the tags Name and karpenter.sh/nodeclaim differ from instance to instance, so they take a CreateTags call each; those %d calls come later, in the background and slowly, and are not counted\n", all.tagging)
-	fmt.Printf("capacity errors: %d followed by another request, p50 %.2f ms; 95 %% dry: %d calls for %d launches\n", len(short.next), ms(bed.Quantile(short.next, 0.5)), short.calls, short.fewer)
+	fmt.Printf("capacity errors: %d followed by another request, p50 %.2f ms; 95 %% dry: %d calls for %d launches, %d claims of plans\n", len(short.next), ms(bed.Quantile(short.next, 0.5)), short.calls, short.fewer, short.planned)
 	fmt.Printf("catalogue of %d types; launch to request p50 %.2f ms, p99 %.2f ms, while it is refreshed p50 %.2f ms, p99 %.2f ms\n", memory.types,
 		ms(bed.Quantile(memory.quiet, 0.5)), ms(bed.Quantile(memory.quiet, 0.99)), ms(bed.Quantile(memory.refreshing, 0.5)), ms(bed.Quantile(memory.refreshing, 0.99)))
 	storm.print()

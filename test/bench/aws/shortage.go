@@ -12,16 +12,19 @@ import (
 	"github.com/go-logr/logr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/test/builder"
 	"github.com/slipway-sh/slipway/test/ec2emu"
 )
 
 // shortage is how launches behave when EC2 is out of most of what they ask for.
 type shortage struct {
-	next  []time.Duration // capacity error received → next request sent
-	calls int             // CreateFleet calls
-	fewer int             // the fewest that would have done
-	given int             // claims given up although there was capacity
+	next    []time.Duration // capacity error received → next request sent
+	calls   int             // CreateFleet calls
+	fewer   int             // the fewest that would have done
+	given   int             // claims given up although there was capacity
+	planned int             // claims of plans, which could have been given up
 }
 
 // dry makes the account sell 5 % of its offerings only, drawn from a seed.
@@ -113,5 +116,54 @@ func (s *shortage) iceCalls(ctx context.Context) error {
 		}
 	}
 	s.calls, s.fewer = count(w.since(before), "CreateFleet"), groups
+	return nil
+}
+
+// replanned plans pods on a pool of which 95 % of the offerings are dry, as the provisioner does, and launches the plans'
+// claims, which allow what their plan did and no more. Claims that are given up would be deleted and made again.
+func (s *shortage) replanned(ctx context.Context) error {
+	w, err := newWorld(ctx, ec2emu.Options{})
+	if err != nil {
+		return err
+	}
+	defer w.emu.Close()
+	w.dry()
+	r := w.launcher(builder.NodePool("bench").Obj())
+	if err := w.makeTemplates(ctx, r); err != nil {
+		return err
+	}
+	catalog := w.catalogs.For(w.class)
+	for round := range 40 {
+		pool := builder.CapacityPool("bench", catalog).Require(capacity.In("karpenter.k8s.aws/instance-category", "c", "m", "r")).Obj()
+		pool.Available = r.shortages.Available(catalog)
+		pods := builder.PodsOf(builder.Class(fmt.Sprintf("class-%d", round)).CPU(fmt.Sprint(1+round%10)).Memory(fmt.Sprintf("%dGi", 2+3*(round%7))).Obj(), 8)
+		result := plan.Solve(plan.Input{View: &capacity.View{Pools: []*capacity.Pool{pool}}, Pods: pods})
+		var claims []*karpv1.NodeClaim
+		for i, l := range result.Launches {
+			var reqs []karpv1.NodeSelectorRequirementWithMinValues
+			for _, key := range l.Requirements.Keys() {
+				for _, q := range l.Requirements[key].Selectors() {
+					reqs = append(reqs, karpv1.NodeSelectorRequirementWithMinValues{Key: q.Key, Operator: q.Operator, Values: q.Values})
+				}
+			}
+			c, err := r.claim(ctx, fmt.Sprintf("planned-%d-%d", round, i), "bench", "", reqs, "1")
+			if err != nil {
+				return err
+			}
+			c.Spec.Resources.Requests = l.Requests.List()
+			claims = append(claims, c)
+		}
+		r.Launch(logr.NewContext(ctx, logr.Discard()), claims)
+		out, err := r.await(ctx, len(claims))
+		if err != nil {
+			return err
+		}
+		s.planned += len(out)
+		for _, o := range out {
+			if o.Err != nil {
+				s.given++
+			}
+		}
+	}
 	return nil
 }
