@@ -25,7 +25,7 @@ const (
 	// thousands of notices a second.
 	receivers = 4
 	// batches of up to ten messages are dealt with at a time.
-	batches = 100
+	batches = 500
 	// malformedTries and failingTries bound the deliveries of a message that cannot be understood, and of one whose reaction
 	// fails.
 	malformedTries = 3

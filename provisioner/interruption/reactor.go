@@ -75,6 +75,8 @@ type Options struct {
 type Reactor struct {
 	Options
 	buyer *buyer
+	// ends bounds the claims being ended at a time: in a storm of notices the API server is for the replacements first.
+	ends chan struct{}
 
 	mu sync.Mutex
 	// reactions are those to claims, by the claim's UID, so that a notice that is delivered twice is answered once.
@@ -88,6 +90,9 @@ type reaction struct {
 	err   error
 }
 
+// endings is how many claims are ended at a time; replacements are written [creates] at a time.
+const endings = 8
+
 // remembered is how long a reaction is known; after that the claim is long gone, or being deleted.
 const remembered = 10 * time.Minute
 
@@ -99,7 +104,7 @@ func New(o Options) *Reactor {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
-	return &Reactor{Options: o, buyer: newBuyer(o), reactions: map[types.UID]*reaction{}}
+	return &Reactor{Options: o, buyer: newBuyer(o), ends: make(chan struct{}, endings), reactions: map[types.UID]*reaction{}}
 }
 
 // react deals with every claim the notice is about and reports whether there was any. Instances of others are none of its
@@ -187,6 +192,8 @@ func (r *Reactor) end(ctx context.Context, kind Kind, c *karpv1.NodeClaim) error
 	// 2. Events.
 	r.tell(ctx, kind, c, node)
 	// 3. The end of the old one.
+	r.ends <- struct{}{}
+	defer func() { <-r.ends }()
 	if err := r.annotate(ctx, c, r.lastWords(kind, c, name)); err != nil {
 		return err
 	}

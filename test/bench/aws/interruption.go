@@ -137,9 +137,6 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 }
 
 func (s *interruptions) print() {
-	if len(s.requested) == 0 {
-		return
-	}
 	fmt.Printf("interruptions: %d notices in %.2f s, replacements requested with %d CreateFleet calls, p50 %.1f ms, p90 %.1f ms\n", len(s.requested), s.took.Seconds(), s.calls,
 		ms(bed.Quantile(s.requested, 0.5)), ms(bed.Quantile(s.requested, 0.9)))
 }

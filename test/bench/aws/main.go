@@ -39,10 +39,15 @@ func main() { os.Exit(command()) }
 func command() int {
 	log.SetLogger(logr.Discard())
 	notices := flag.Int("notices", 1000, "interruption notices to send; 0 leaves out the part that needs a control plane")
+	only := flag.Bool("interruptions-only", false, "measure nothing but interruptions")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *notices); err != nil {
+	do := run
+	if *only {
+		do = storm
+	}
+	if err := do(ctx, *notices); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-aws: %v\n", err)
 		return 1
 	}
@@ -72,19 +77,11 @@ func run(ctx context.Context, notices int) error {
 	if err := short.replanned(ctx); err != nil {
 		return fmt.Errorf("launching plans with 95 %% of the offerings dry: %w", err)
 	}
-	var storm interruptions
-	if notices > 0 {
-		if err := storm.measure(ctx, notices); err != nil {
-			return fmt.Errorf("measuring interruptions: %w", err)
-		}
-	}
-
 	fmt.Printf("cold launch: %d EC2 calls before CreateFleet without launch templates, %d with templates made ahead\n", without, ahead)
 	fmt.Printf("1,000 claims: the tags Name and karpenter.sh/nodeclaim differ from instance to instance, so they take a CreateTags call each; those %d calls come later, in the background and slowly, and are not counted\n", all.tagging)
 	fmt.Printf("capacity errors: %d followed by another request, p50 %.2f ms; 95 %% dry: %d calls for %d launches, %d claims of plans\n", len(short.next), ms(bed.Quantile(short.next, 0.5)), short.calls, short.fewer, short.planned)
 	fmt.Printf("catalogue of %d types; launch to request p50 %.2f ms, p99 %.2f ms, while it is refreshed p50 %.2f ms, p99 %.2f ms\n", memory.types,
 		ms(bed.Quantile(memory.quiet, 0.5)), ms(bed.Quantile(memory.quiet, 0.99)), ms(bed.Quantile(memory.refreshing, 0.5)), ms(bed.Quantile(memory.refreshing, 0.99)))
-	storm.print()
 
 	figure("aws-cold-calls", float64(without), "count")
 	figure("aws-1000-mutating-calls", float64(all.mutating), "count")
@@ -95,9 +92,20 @@ func run(ctx context.Context, notices int) error {
 	figure("aws-shortage-recreated", float64(short.given), "count")
 	figure("aws-refresh-stall", ms(memory.stall()), "ms")
 	figure("aws-catalogue", memory.megabytes, "MB")
-	if notices > 0 {
-		figure("interruption-p99", ms(bed.Quantile(storm.requested, 0.99)), "ms")
+	return storm(ctx, notices)
+}
+
+// storm measures interruptions.
+func storm(ctx context.Context, notices int) error {
+	if notices == 0 {
+		return nil
 	}
+	var s interruptions
+	if err := s.measure(ctx, notices); err != nil {
+		return fmt.Errorf("measuring interruptions: %w", err)
+	}
+	s.print()
+	figure("interruption-p99", ms(bed.Quantile(s.requested, 0.99)), "ms")
 	return nil
 }
 
