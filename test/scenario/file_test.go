@@ -70,9 +70,9 @@ func TestNames(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]string{"web"}, "web"},
-		{[]string{"web-1"}, "web-1"},
-		{[]string{"web-10", "web-2", "web-1", "web-0", "api-3"}, "api-3, web ×4 (0…2, 10)"},
-		{[]string{"x-abc", "x-07", "db-0", "x-7"}, "db-0, x-7, x-07, x-abc"},
+		{[]string{"web-1"}, "web ×1"},
+		{[]string{"web-10", "web-2", "web-1", "web-0", "api-3"}, "api ×1, web ×4"},
+		{[]string{"x-abc", "x-07", "db-0", "x-7"}, "db ×1, x ×1, x-07, x-abc"},
 	} {
 		if got := names(tc.in); got != tc.want {
 			t.Errorf("names(%q) = %q, want %q", tc.in, got, tc.want)

@@ -6,7 +6,6 @@ package scenario
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -40,27 +39,15 @@ func (o *outcome) report() string {
 
 func (o *outcome) launches(b *strings.Builder) {
 	groups := grouped[string]{}
-	sum, pods := 0.0, grouped[string]{}
+	sum := 0.0
 	for i := range o.plan.Launches {
 		l := &o.plan.Launches[i]
 		sum += l.Price()
-		per := map[string]int{}
 		var list []string
 		for _, p := range l.Pods {
-			workload, _ := split(p.Name)
-			per[workload]++
 			list = append(list, p.Name)
 		}
-		text := describe(l)
-		var each []string
-		for _, workload := range slices.Sorted(maps.Keys(per)) {
-			each = append(each, fmt.Sprintf("%d of %s", per[workload], workload))
-		}
-		shares := strings.Join(each, ", ")
-		groups.add(text, shares)
-		for _, name := range list {
-			pods.add(text+shares, name)
-		}
+		groups.add(describe(l), names(list))
 	}
 	if len(o.plan.Launches) == 0 {
 		fmt.Fprintln(b, "nothing to buy")
@@ -69,16 +56,17 @@ func (o *outcome) launches(b *strings.Builder) {
 	fmt.Fprintf(b, "buy %s for $%.4f an hour\n", count(len(o.plan.Launches), "node"), sum)
 	for _, g := range groups.sorted() {
 		fmt.Fprintf(b, "  %s\n", g.key)
-		for i, shares := range g.names {
-			if i > 0 && g.names[i-1] == shares {
-				continue
+		for i := 0; i < len(g.names); {
+			n := 1
+			for i+n < len(g.names) && g.names[i+n] == g.names[i] {
+				n++
 			}
-			all := names(pods[g.key+shares])
-			if n := len(slices.DeleteFunc(slices.Clone(g.names), func(s string) bool { return s != shares })); n > 1 {
-				fmt.Fprintf(b, "    %d times %s: %s\n", n, shares, all)
+			if n > 1 {
+				fmt.Fprintf(b, "    %d times %s\n", n, g.names[i])
 			} else {
-				fmt.Fprintf(b, "    %s\n", all)
+				fmt.Fprintf(b, "    %s\n", g.names[i])
 			}
+			i += n
 		}
 	}
 }
@@ -189,44 +177,26 @@ func split(name string) (string, int) {
 	return name[:at], n
 }
 
-// names lists pods; those of one workload are put together, with their numbers as ranges.
+// names lists pods; those of one workload are alike, and counted.
 func names(list []string) string {
 	list = slices.Clone(list)
 	slices.SortFunc(list, natural)
 	var out []string
 	for i := 0; i < len(list); {
-		workload, first := split(list[i])
-		if first < 0 {
+		workload, number := split(list[i])
+		if number < 0 {
 			out = append(out, list[i])
 			i++
 			continue
 		}
-		var ranges []string
 		n := 0
-		for i < len(list) {
-			w, from := split(list[i])
-			if w != workload || from < 0 {
+		for ; i < len(list); i++ {
+			if w, k := split(list[i]); w != workload || k < 0 {
 				break
 			}
-			to := from
-			for i++; i < len(list); i++ {
-				if w, k := split(list[i]); w != workload || k != to+1 {
-					break
-				}
-				to++
-			}
-			n += to - from + 1
-			if to == from {
-				ranges = append(ranges, fmt.Sprint(from))
-			} else {
-				ranges = append(ranges, fmt.Sprintf("%d…%d", from, to))
-			}
+			n++
 		}
-		if n == 1 {
-			out = append(out, workload+"-"+ranges[0])
-			continue
-		}
-		out = append(out, fmt.Sprintf("%s ×%d (%s)", workload, n, strings.Join(ranges, ", ")))
+		out = append(out, fmt.Sprintf("%s ×%d", workload, n))
 	}
 	return strings.Join(out, ", ")
 }
