@@ -21,7 +21,7 @@ import (
 func newNode(m *machine, version string, now metav1.Time) *corev1.Node {
 	arch := architecture(m.Arch)
 	labels := map[string]string{
-		corev1.LabelHostname: m.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: arch,
+		corev1.LabelHostname: m.NodeName, corev1.LabelOSStable: cmp.Or(m.OS, "linux"), corev1.LabelArchStable: arch,
 	}
 	maps.Copy(labels, m.Labels)
 	for key, value := range map[string]string{
@@ -45,7 +45,7 @@ func newNode(m *machine, version string, now metav1.Time) *corev1.Node {
 			Addresses:   addresses,
 			NodeInfo: corev1.NodeSystemInfo{
 				MachineID: m.InstanceID, SystemUUID: m.InstanceID, BootID: m.InstanceID,
-				OperatingSystem: "linux", Architecture: arch, KernelVersion: "fake",
+				OperatingSystem: cmp.Or(m.OS, "linux"), Architecture: arch, KernelVersion: "fake",
 				OSImage: cmp.Or(m.ImageID, "fake"), ContainerRuntimeVersion: "fake://1", KubeletVersion: version,
 			},
 		},

@@ -125,14 +125,24 @@ func (e *Emulator) tryJoin(ctx context.Context, k Kubelet, i *instance, m Machin
 	return true
 }
 
+// parser reads a family's user data.
+func (f Family) parser() func([]byte) (*userdata.Config, error) {
+	switch f {
+	case Bottlerocket:
+		return userdata.ParseBottlerocket
+	case AL2:
+		return userdata.ParseBootstrap
+	case Windows:
+		return userdata.ParseWindows
+	default:
+		return userdata.ParseNodeConfig
+	}
+}
+
 // machine reads the user data of an instance. e.mu is held. The error is the
 // reason why no node comes of it.
 func (e *Emulator) machine(i *instance) (Machine, error) {
-	parse := userdata.ParseNodeConfig
-	if i.image.Family == Bottlerocket {
-		parse = userdata.ParseBottlerocket
-	}
-	config, err := parse(i.userData)
+	config, err := i.image.Family.parser()(i.userData)
 	if err != nil {
 		return Machine{}, err
 	}

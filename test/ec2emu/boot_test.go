@@ -89,7 +89,7 @@ func TestGoodUserDataJoins(t *testing.T) {
 	m := kubelet.joined[0]
 	kubelet.mu.Unlock()
 	want := Machine{
-		InstanceID: id, InstanceType: "m5.large", Zone: "us-east-1c", Region: "us-east-1", Arch: "amd64", ImageID: b.image(t, "x86_64"),
+		InstanceID: id, InstanceType: "m5.large", Zone: "us-east-1c", Region: "us-east-1", Arch: "amd64", OS: "linux", ImageID: b.image(t, "x86_64"),
 		NodeName: "ip-10-0-64-4.ec2.internal", InternalIP: "10.0.64.4", ProviderID: "aws:///us-east-1c/" + id,
 		Labels: map[string]string{"karpenter.sh/nodepool": "default", "team": "web"},
 		Taints: []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},

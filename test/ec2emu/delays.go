@@ -45,6 +45,11 @@ func bootProfile(f Family, gpu bool) profile {
 		return profile{quantiles{70, 85, 105, 150}, quantiles{90, 110, 130, 190}}
 	case f == Bottlerocket:
 		return profile{quantiles{17, 20, 28, 38}, quantiles{25, 30, 41, 58}}
+	case f == AL2:
+		return profile{quantiles{19, 21, 26, 34}, quantiles{23, 25, 31, 41}}
+	case f == Windows:
+		// An estimate: only "90 s", before and after tuning, is published.
+		return profile{quantiles{75, 90, 120, 180}, quantiles{85, 100, 135, 200}}
 	case f == Custom:
 		return profile{quantiles{14, 16, 20, 28}, quantiles{16, 19, 24, 34}}
 	default:

@@ -19,6 +19,7 @@ const (
 	// Accounts that publish EKS images in the standard regions.
 	eksOwner        = "602401143452"
 	bottlerocketOwn = "092701018921"
+	windowsOwner    = "801119661308"
 	// olderVersions of Kubernetes than the cluster's have images, too; newerVersions as well.
 	olderVersions, newerVersions = 8, 1
 	// supportFor is how long after its release an image is deprecated.
@@ -60,6 +61,12 @@ func publicImages(r seeded, version string) []Image {
 			for _, arch := range []string{"x86_64", "arm64"} {
 				images = append(images, bottlerocketImage(version, arch, "", rel, latest), bottlerocketImage(version, arch, "-nvidia", rel, latest))
 			}
+			if m <= lastAL2 {
+				images = append(images, al2Image(version, "x86_64", "", rel, latest), al2Image(version, "arm64", "-arm64", rel, latest), al2Image(version, "x86_64", "-gpu", rel, latest))
+			}
+			for _, year := range windowsReleases(m) {
+				images = append(images, windowsImage(version, year, rel, latest))
+			}
 		}
 	}
 	for i := range images {
@@ -81,6 +88,59 @@ func al2023Image(version, arch, variant string, rel release, latest bool) Image 
 	return image
 }
 
+const (
+	// lastAL2 is the last minor version of Kubernetes with Amazon Linux 2 images.
+	lastAL2 = 32
+	// firstWindows2025 is the first one with images of Windows Server 2025.
+	firstWindows2025 = 35
+)
+
+func al2Image(version, arch, variant string, rel release, latest bool) Image {
+	name := fmt.Sprintf("amazon-eks%s-node-%s-v%s", variant, version, rel.date.Format("20060102"))
+	path := fmt.Sprintf("/aws/service/eks/optimized-ami/%s/amazon-linux-2%s/", version, variant)
+	image := Image{
+		Name: name, Arch: arch, Family: AL2, OwnerID: eksOwner, OwnerAlias: "amazon",
+		Created: rel.date, Deprecated: rel.date.Add(supportFor), Parameters: []string{path + name + "/image_id"},
+	}
+	if latest {
+		image.Parameters = append(image.Parameters, path+"recommended/image_id")
+	}
+	return image
+}
+
+// windowsReleases are the Windows Servers that a minor version of EKS has images of.
+func windowsReleases(minor int) []string {
+	if minor < firstWindows2025 {
+		return []string{"2019", "2022"}
+	}
+	return []string{"2019", "2022", "2025"}
+}
+
+// windowsImage has no parameter of its own: only the latest one of a release does.
+func windowsImage(version, year string, rel release, latest bool) Image {
+	name := fmt.Sprintf("Windows_Server-%s-English-Core-EKS_Optimized-%s", year, version)
+	image := Image{
+		Name: name + "-" + rel.date.Format("2006.01.02"), Arch: "x86_64", Family: Windows, OwnerID: windowsOwner, OwnerAlias: "amazon",
+		Created: rel.date, Deprecated: rel.date.Add(supportFor),
+	}
+	if latest {
+		image.Parameters = []string{"/aws/service/ami-windows-latest/" + name + "/image_id"}
+	}
+	return image
+}
+
+// windowsBuild is the build of an image's Windows, which its kubelet reports.
+func (i *Image) windowsBuild() string {
+	switch {
+	case strings.Contains(i.Name, "-2019-"):
+		return "10.0.17763"
+	case strings.Contains(i.Name, "-2025-"):
+		return "10.0.26100"
+	default:
+		return "10.0.20348"
+	}
+}
+
 func bottlerocketImage(version, arch, variant string, rel release, latest bool) Image {
 	path := fmt.Sprintf("/aws/service/bottlerocket/aws-k8s-%s%s/%s/", version, variant, arch)
 	image := Image{
@@ -96,10 +156,30 @@ func bottlerocketImage(version, arch, variant string, rel release, latest bool) 
 
 // devices are the volumes the family's images come with, and their GiB.
 func (f Family) devices() map[string]int32 {
-	if f == Bottlerocket {
+	switch f {
+	case Bottlerocket:
 		return map[string]int32{"/dev/xvda": 4, "/dev/xvdb": 20}
+	case Windows:
+		return map[string]int32{"/dev/sda1": 50}
+	default:
+		return map[string]int32{"/dev/xvda": 20}
 	}
-	return map[string]int32{"/dev/xvda": 20}
+}
+
+// rootDevice is the device an image boots from.
+func (f Family) rootDevice() string {
+	if f == Windows {
+		return "/dev/sda1"
+	}
+	return "/dev/xvda"
+}
+
+// platform is what EC2 calls the operating system in prices and descriptions.
+func (f Family) platform() string {
+	if f == Windows {
+		return "Windows"
+	}
+	return "Linux/UNIX"
 }
 
 // dataDevice is the device whose size is the node's ephemeral storage.
@@ -107,7 +187,7 @@ func (f Family) dataDevice() string {
 	if f == Bottlerocket {
 		return "/dev/xvdb"
 	}
-	return "/dev/xvda"
+	return f.rootDevice()
 }
 
 func (e *Emulator) describeImages(_ *call, in *ec2.DescribeImagesInput) (*ec2.DescribeImagesOutput, error) {
@@ -191,10 +271,10 @@ func (e *Emulator) sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 		Architecture: ec2types.ArchitectureValues(image.Arch), OwnerId: aws.String(image.OwnerID),
 		State: ec2types.ImageStateAvailable, ImageType: ec2types.ImageTypeValuesMachine,
 		CreationDate: aws.String(image.Created.UTC().Format(timeFormat)), Public: aws.Bool(image.OwnerAlias != ""),
-		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, EnaSupport: aws.Bool(true),
+		RootDeviceName: aws.String(image.Family.rootDevice()), RootDeviceType: ec2types.DeviceTypeEbs, EnaSupport: aws.Bool(true),
 		VirtualizationType: ec2types.VirtualizationTypeHvm, Hypervisor: ec2types.HypervisorTypeXen, Tags: tags,
 		ImageLocation: aws.String(image.OwnerID + "/" + image.Name), BootMode: image.bootMode(),
-		PlatformDetails: aws.String("Linux/UNIX"), UsageOperation: aws.String("RunInstances"),
+		PlatformDetails: aws.String(image.Family.platform()), UsageOperation: aws.String("RunInstances"),
 	}
 	if image.OwnerAlias != "" {
 		out.ImageOwnerAlias = aws.String(image.OwnerAlias)
@@ -202,7 +282,10 @@ func (e *Emulator) sdkImage(image *Image, tags []ec2types.Tag) ec2types.Image {
 	if !image.Deprecated.IsZero() {
 		out.DeprecationTime = aws.String(image.Deprecated.UTC().Format(timeFormat))
 	}
-	for _, device := range []string{"/dev/xvda", "/dev/xvdb"} {
+	if image.Family == Windows {
+		out.Platform = ec2types.PlatformValuesWindows
+	}
+	for _, device := range []string{"/dev/sda1", "/dev/xvda", "/dev/xvdb"} {
 		if size, ok := image.Family.devices()[device]; ok {
 			out.BlockDeviceMappings = append(out.BlockDeviceMappings, ec2types.BlockDeviceMapping{
 				DeviceName: aws.String(device),

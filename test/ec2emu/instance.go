@@ -133,12 +133,15 @@ func (e *Emulator) sdkInstance(i *instance) ec2types.Instance {
 		State: sdkState(i.state), LaunchTime: aws.Time(i.launched), AmiLaunchIndex: aws.Int32(int32(i.index)),
 		Architecture: ec2types.ArchitectureValues(i.image.Arch), EnaSupport: aws.Bool(true), EbsOptimized: aws.Bool(false),
 		Hypervisor: ec2types.HypervisorTypeXen, VirtualizationType: ec2types.VirtualizationTypeHvm,
-		RootDeviceName: aws.String("/dev/xvda"), RootDeviceType: ec2types.DeviceTypeEbs, PlatformDetails: aws.String("Linux/UNIX"),
+		RootDeviceName: aws.String(i.image.Family.rootDevice()), RootDeviceType: ec2types.DeviceTypeEbs, PlatformDetails: aws.String(i.image.Family.platform()),
 		Monitoring: &ec2types.Monitoring{State: ec2types.MonitoringStateDisabled}, ClientToken: aws.String(i.token),
 		Placement: e.sdkPlacement(i), CapacityReservationSpecification: i.sdkReservationSpec(),
 		MetadataOptions: i.metadata, CurrentInstanceBootMode: i.bootMode(),
 		PrivateDnsName: aws.String(""), PublicDnsName: aws.String(""), Tags: e.world.shownTags(i.id),
 		StateTransitionReason: aws.String(""), SecurityGroups: e.groupIdentifiers(i),
+	}
+	if i.image.Family == Windows {
+		out.Platform = ec2types.PlatformValuesWindows
 	}
 	if i.capacityType != onDemand {
 		out.InstanceLifecycle = ec2types.InstanceLifecycleType(i.capacityType)

@@ -22,11 +22,13 @@ import (
 // Machine is a booted instance as its kubelet sees itself.
 type Machine struct {
 	InstanceID, InstanceType, Zone, Region, Arch, ImageID string
-	NodeName                                              string // private DNS name, as the kubelet of an EKS node registers
-	InternalIP                                            string
-	ProviderID                                            string            // aws:///<zone>/<instance id>
-	Labels                                                map[string]string // only what user data asks for
-	Taints                                                []corev1.Taint    // from user data
+	// OS is linux or windows.
+	OS         string
+	NodeName   string // private DNS name, as the kubelet of an EKS node registers
+	InternalIP string
+	ProviderID string            // aws:///<zone>/<instance id>
+	Labels     map[string]string // only what user data asks for
+	Taints     []corev1.Taint    // from user data
 	// Capacity and Allocatable are what the machine really has, from the facts
 	// of its type and its own kubelet configuration.
 	Capacity, Allocatable corev1.ResourceList
@@ -36,16 +38,27 @@ type Machine struct {
 
 const mib, gib = int64(1) << 20, int64(1) << 30
 
+// kubeletPods is the kubelet's own default for maxPods.
+const kubeletPods = 110
+
 func (e *Emulator) newMachine(i *instance, c *userdata.Config) Machine {
 	arch := "amd64"
 	if i.offer.arch() == "arm64" {
 		arch = "arm64"
 	}
 	capacity := nodeCapacity(i, c)
+	labels, system := maps.Clone(c.Labels), "linux"
+	if i.image.Family == Windows {
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[corev1.LabelWindowsBuild], system = i.image.windowsBuild(), "windows"
+	}
 	return Machine{
+		OS:         system,
 		InstanceID: i.id, InstanceType: i.offer.name, Zone: i.subnet.Zone, Region: e.opts.Region, Arch: arch, ImageID: i.image.ID,
 		NodeName: i.dnsName, InternalIP: i.address.String(), ProviderID: fmt.Sprintf("aws:///%s/%s", i.subnet.Zone, i.id),
-		Labels: maps.Clone(c.Labels), Taints: slices.Clone(c.Taints),
+		Labels: labels, Taints: slices.Clone(c.Taints),
 		Capacity: capacity, Allocatable: allocatable(i, c, capacity), ReadyAfter: i.readyTime,
 	}
 }
@@ -55,6 +68,9 @@ func nodeCapacity(i *instance, c *userdata.Config) corev1.ResourceList {
 	info := i.offer.info
 	cpus := int64(aws.ToInt32(info.VCpuInfo.DefaultVCpus))
 	pods := eniPods(i.offer)
+	if i.image.Family == Windows {
+		pods = kubeletPods
+	}
 	if c.MaxPods > 0 {
 		pods = int64(c.MaxPods)
 	}
@@ -69,6 +85,11 @@ func nodeCapacity(i *instance, c *userdata.Config) corev1.ResourceList {
 	}
 	for name, count := range devices(i.offer) {
 		out[name] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	if i.image.Family == Windows {
+		// The VPC resource controller's: the addresses of one interface but its own.
+		addresses := int64(aws.ToInt32(i.offer.info.NetworkInfo.Ipv4AddressesPerInterface)) - 1
+		out["vpc.amazonaws.com/PrivateIPv4Address"] = *resource.NewQuantity(addresses, resource.DecimalSI)
 	}
 	return out
 }
@@ -147,11 +168,11 @@ func allocatable(i *instance, c *userdata.Config, capacity corev1.ResourceList) 
 	return out
 }
 
-// reservedMiB is 11 MiB a pod and 255: AL2023 counts the pods its interfaces
-// allow, Bottlerocket those it is configured for.
+// reservedMiB is 11 MiB a pod and 255: Amazon Linux counts the pods its
+// interfaces allow, Bottlerocket and Windows those they are configured for.
 func reservedMiB(i *instance, capacity corev1.ResourceList) int64 {
 	pods := eniPods(i.offer)
-	if i.image.Family == Bottlerocket {
+	if i.image.Family == Bottlerocket || i.image.Family == Windows {
 		pods = capacity.Pods().Value()
 	}
 	return 11*pods + 255

@@ -100,6 +100,8 @@ type Family string
 const (
 	AL2023       Family = "AL2023"
 	Bottlerocket Family = "Bottlerocket"
+	AL2          Family = "AL2"
+	Windows      Family = "Windows"
 	// Custom machines read a NodeConfig as AL2023 and boot faster.
 	Custom Family = "Custom"
 )

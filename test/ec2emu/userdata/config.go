@@ -118,6 +118,18 @@ func (c *Config) applyFlags(flags []string) error {
 				return fmt.Errorf("parsing kubelet flags: max-pods %q is no positive number", value)
 			}
 			c.MaxPods = n
+		case "pods-per-core":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 {
+				return fmt.Errorf("parsing kubelet flags: pods-per-core %q is no number", value)
+			}
+			c.PodsPerCore = n
+		case "kube-reserved":
+			c.KubeReserved = pairs(value, "=")
+		case "system-reserved":
+			c.SystemReserved = pairs(value, "=")
+		case "eviction-hard":
+			c.EvictionHard = pairs(value, "<")
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ type kubeletConfig struct {
 // MIME archive whose NodeConfig parts are merged, later parts over earlier ones.
 // The error is the reason why nodeadm or the kubelet would not start.
 func ParseNodeConfig(userData []byte) (*Config, error) {
-	documents, err := nodeConfigDocuments(userData)
+	documents, err := parts(userData, nodeConfigContent)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,8 @@ func ParseNodeConfig(userData []byte) (*Config, error) {
 	return merged.config()
 }
 
-func nodeConfigDocuments(userData []byte) ([][]byte, error) {
+// parts returns user data as it is or, of a MIME archive, its parts of one type.
+func parts(userData []byte, contentType string) ([][]byte, error) {
 	text := bytes.TrimSpace(userData)
 	if len(text) == 0 {
 		return nil, errors.New("parsing user data: it is empty")
@@ -91,9 +92,9 @@ func nodeConfigDocuments(userData []byte) ([][]byte, error) {
 		return nil, fmt.Errorf("parsing MIME archive: content type: %w", err)
 	}
 	var documents [][]byte
-	parts := multipart.NewReader(message.Body, params["boundary"])
+	archive := multipart.NewReader(message.Body, params["boundary"])
 	for {
-		part, err := parts.NextPart()
+		part, err := archive.NextPart()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -104,12 +105,12 @@ func nodeConfigDocuments(userData []byte) ([][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parsing MIME archive: %w", err)
 		}
-		if content, _, _ := mime.ParseMediaType(part.Header.Get("Content-Type")); content == nodeConfigContent {
+		if content, _, _ := mime.ParseMediaType(part.Header.Get("Content-Type")); content == contentType {
 			documents = append(documents, body)
 		}
 	}
 	if len(documents) == 0 {
-		return nil, fmt.Errorf("parsing user data: no part of type %s", nodeConfigContent)
+		return nil, fmt.Errorf("parsing user data: no part of type %s", contentType)
 	}
 	return documents, nil
 }
