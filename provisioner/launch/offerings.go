@@ -143,7 +143,8 @@ func oneCapacityType(in []capacity.CatalogOffering, minValues bool) []capacity.C
 	for _, o := range in {
 		byType[o.CapacityType] = append(byType[o.CapacityType], o)
 	}
-	if reserved := byType[karpv1.CapacityTypeReserved]; len(reserved) > 0 {
+	// A single reservation has no variety: where minValues asks for some, it is for pools that allow nothing else.
+	if reserved := byType[karpv1.CapacityTypeReserved]; len(reserved) > 0 && (!minValues || len(byType) == 1) {
 		return reserved[:1]
 	}
 	spot, onDemand := byType[karpv1.CapacityTypeSpot], byType[karpv1.CapacityTypeOnDemand]

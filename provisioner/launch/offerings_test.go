@@ -136,6 +136,44 @@ func TestChooseCutsToSixty(t *testing.T) {
 	}
 }
 
+// A reservation is a single offering: it comes first and alone, but not where the claim asks for variety it cannot have.
+func TestReservationsComeFirstAndAlone(t *testing.T) {
+	reserved := capacity.Offering{Zone: "a", CapacityType: "reserved", ReservationID: "cr-1", Price: 1e-9}
+	catalog := builder.Catalog(
+		builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(0.096, "a").Offering(reserved),
+		builder.InstanceType("m5.xlarge").CPU("4").Memory("16Gi").OnDemand(0.192, "a"),
+	)
+	for name, tc := range map[string]struct {
+		min  int
+		want []string
+	}{
+		"no minValues": {0, []string{"reserved"}},
+		"minValues":    {2, []string{"on-demand", "on-demand"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := builder.NodeClaim("c").Require(builder.In(corev1.LabelInstanceTypeStable, "m5.large", "m5.xlarge")).Obj()
+			if tc.min > 0 {
+				claim.Spec.Requirements[len(claim.Spec.Requirements)-1].MinValues = new(tc.min)
+			}
+			w, err := wantedBy(claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := choose(catalog, w, maxOfferings, func(capacity.OfferingKey) bool { return false })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kinds []string
+			for _, o := range got {
+				kinds = append(kinds, o.CapacityType)
+			}
+			if d := cmp.Diff(tc.want, kinds); d != "" {
+				t.Errorf("capacity types (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 func TestUnreadableRequirementIsInvalid(t *testing.T) {
 	_, err := wantedBy(builder.NodeClaim("c").Require(builder.Requirement("cpu", "Near", "4")).Obj())
 	if capacity.KindOf(err) != capacity.Invalid {
