@@ -79,7 +79,7 @@ func New(cfg aws.Config, opts Options) *Client {
 	return &Client{
 		ec2: ec2.NewFromConfig(cfg, func(o *ec2.Options) {
 			if opts.Pacing > 0 {
-				o.APIOptions = append(o.APIOptions, newPacer(clock.RealClock{}, opts.Pacing).attach)
+				o.APIOptions = append(o.APIOptions, newPacer(opts.Pacing).attach)
 			}
 		}),
 		eks: eks.NewFromConfig(cfg),

@@ -45,7 +45,8 @@ type bucket struct {
 // newPacer returns EC2's published buckets ("Request throttling for the Amazon EC2 API"), full. The calls of one category
 // share a bucket, the stricter reading of that page. share is this process's part of the buckets that several processes of
 // one account read from, 0 to 1.
-func newPacer(c clock.Clock, share float64) *pacer {
+func newPacer(share float64) *pacer {
+	c := clock.RealClock{}
 	now := c.Now()
 	b := func(refill, burst float64) *bucket {
 		return &bucket{refill: refill, burst: burst, tokens: burst, last: now}

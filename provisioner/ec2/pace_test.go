@@ -8,13 +8,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 func TestLaunchesNeverWaitForOtherCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPacer(clock.RealClock{}, 1)
+		p := newPacer(1)
 		ctx, stop := context.WithCancel(t.Context())
 		for range 500 { // templates being made ahead and refreshes, without end
 			go func() { _ = p.wait(ctx, "CreateLaunchTemplate") }()
@@ -42,7 +40,7 @@ func TestLaunchesNeverWaitForOtherCalls(t *testing.T) {
 
 func TestPaceKeepsToTheBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPacer(clock.RealClock{}, 1)
+		p := newPacer(1)
 		began := time.Now()
 		for range 60 { // 50 at once, then 5 a second
 			if err := p.wait(t.Context(), "CreateFleet"); err != nil {
@@ -70,7 +68,7 @@ func TestPaceKeepsToTheBucket(t *testing.T) {
 }
 
 func TestPacedProcessesShareTheBuckets(t *testing.T) {
-	a, b := newPacer(clock.RealClock{}, 0.7), newPacer(clock.RealClock{}, 0.3)
+	a, b := newPacer(0.7), newPacer(0.3)
 	n := 0
 	for _, p := range []*pacer{a, b} {
 		for p.take("DescribeInstances", true) == 0 {

@@ -222,14 +222,14 @@ func TestFailuresByKind(t *testing.T) {
 		},
 		{
 			name: "a quota is used up: everything that counts against it is left alone", claims: 1,
-			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+			script: func(n int, _ ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
 				return ec2.FleetResult{}, failure(capacity.NoCapacity, ec2.CodeVCPUQuota, key("m5.large", "a", "spot")), n == 0
 			},
 			wantCalls: []string{"uid-claim-0×1", "uid-claim-0×1"}, wantInstances: 1, wantOut: allSpot,
 		},
 		{
 			name: "no spot role: on demand at once", claims: 1,
-			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+			script: func(_ int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
 				if req.CapacityType == "on-demand" {
 					return ec2.FleetResult{}, nil, false
 				}
@@ -239,7 +239,7 @@ func TestFailuresByKind(t *testing.T) {
 		},
 		{
 			name: "no spot role, said inside an answer", claims: 1,
-			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+			script: func(_ int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
 				if req.CapacityType == "on-demand" {
 					return ec2.FleetResult{}, nil, false
 				}
@@ -249,7 +249,7 @@ func TestFailuresByKind(t *testing.T) {
 		},
 		{
 			name: "server errors for spot only: other offerings after three of them, remembered once those worked", claims: 1,
-			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+			script: func(_ int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
 				if req.CapacityType == "on-demand" {
 					return ec2.FleetResult{}, nil, false
 				}
@@ -260,7 +260,7 @@ func TestFailuresByKind(t *testing.T) {
 		},
 		{
 			name: "server errors for everything: EC2 is failing, nothing is a shortage", claims: 1,
-			script: func(n int, req ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
+			script: func(n int, _ ec2.FleetRequest, _ launcher) (ec2.FleetResult, error, bool) {
 				return ec2.FleetResult{}, failure(capacity.Unavailable, "InternalError"), n < 12
 			},
 			wantCalls: []string{

@@ -10,9 +10,8 @@ import (
 	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"

@@ -106,7 +106,7 @@ func (c *catalogue) launches(ctx context.Context, r *rig, fleet instantFleet, na
 	ctx = logr.NewContext(ctx, logr.Discard())
 	var out []time.Duration
 	for i := range n {
-		claim, err := r.claim(ctx, fmt.Sprintf("%s-%d", name, i), "bench", "", nil, "1")
+		claim, err := r.claim(ctx, fmt.Sprintf("%s-%d", name, i), "bench", ask{cpu: 1})
 		if err != nil {
 			return nil, err
 		}

@@ -196,9 +196,9 @@ func (h *host) nodes(ctx context.Context, n int) ([]launch.Outcome, error) {
 	r := h.w.launcher(builder.NodePool("bench").Require(builder.In(karpv1.CapacityTypeLabelKey, "spot")).Obj())
 	var claims []*karpv1.NodeClaim
 	for i := range n {
-		c, err := r.claim(ctx, fmt.Sprintf("old-%d", i), "bench", fmt.Sprintf("old-%d", i%shapes), []karpv1.NodeSelectorRequirementWithMinValues{
+		c, err := r.claim(ctx, fmt.Sprintf("old-%d", i), "bench", ask{group: fmt.Sprintf("old-%d", i%shapes), cpu: 1 + i%shapes, reqs: requirements{
 			in(karpv1.CapacityTypeLabelKey, "spot"),
-		}, fmt.Sprint(1+i%shapes))
+		}})
 		if err != nil {
 			return nil, err
 		}
@@ -288,4 +288,4 @@ func (h *host) start(ctx context.Context) error {
 type silent struct{}
 
 // Eventf implements interruption.Events.
-func (silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
+func (silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {} //nolint:revive // the interface is client-go's

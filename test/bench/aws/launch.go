@@ -34,7 +34,7 @@ func cold(ctx context.Context) (withoutTemplates, madeAhead int, err error) {
 			}
 		}
 		before := len(w.emu.Requests())
-		c, err := r.claim(ctx, name, name, "", nil, "1")
+		c, err := r.claim(ctx, name, name, ask{cpu: 1})
 		if err != nil {
 			return 0, 0, err
 		}
@@ -117,7 +117,7 @@ func launchThousand(ctx context.Context) (t thousand, err error) {
 	var claims []*karpv1.NodeClaim
 	for shape := range 5 {
 		for i := range 200 {
-			c, err := r.claim(ctx, fmt.Sprintf("shape-%d-%d", shape, i), "bench", fmt.Sprintf("group-%d", shape), nil, fmt.Sprint(shape+1))
+			c, err := r.claim(ctx, fmt.Sprintf("shape-%d-%d", shape, i), "bench", ask{group: fmt.Sprintf("group-%d", shape), cpu: shape + 1})
 			if err != nil {
 				return t, err
 			}
@@ -152,22 +152,27 @@ func launchThousand(ctx context.Context) (t thousand, err error) {
 			t.last = max(t.last, q.At.Sub(began))
 		}
 	}
+	t.tagging = len(claims)
+	return t, w.tagged(ctx, len(claims))
+}
+
+// tagged checks that the account has n instances with every tag of a launch.
+func (w *world) tagged(ctx context.Context, n int) error {
 	found, err := w.cloud.ClusterInstances(ctx)
 	if err != nil {
-		return t, err
+		return err
 	}
-	if len(found) != len(claims) {
-		return t, fmt.Errorf("%d instances for %d claims", len(found), len(claims))
+	if len(found) != n {
+		return fmt.Errorf("%d instances for %d claims", len(found), n)
 	}
 	for _, i := range found {
 		for _, key := range []string{ec2.TagClusterPrefix + "demo", ec2.TagClusterName, ec2.TagNodePool, ec2.TagNodeClass, ec2.TagLaunch} {
 			if i.Tags[key] == "" {
-				return t, fmt.Errorf("instance %s lacks tag %q", i.ID, key)
+				return fmt.Errorf("instance %s lacks tag %q", i.ID, key)
 			}
 		}
 	}
-	t.tagging = len(claims)
-	return t, nil
+	return nil
 }
 
 // makeTemplates makes the templates of the launcher's pools, as its loop does ahead of need.

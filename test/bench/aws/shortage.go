@@ -55,9 +55,9 @@ func (s *shortage) iceNext(ctx context.Context) error {
 	for n := range 200 {
 		r := w.launcher(builder.NodePool("bench").Obj())
 		r.Templates = first.templates
-		c, err := r.claim(ctx, fmt.Sprintf("ice-%d", n), "bench", "", []karpv1.NodeSelectorRequirementWithMinValues{
+		c, err := r.claim(ctx, fmt.Sprintf("ice-%d", n), "bench", ask{cpu: 1 + n%8, reqs: requirements{
 			in("karpenter.k8s.aws/instance-family", families[n%len(families)]...),
-		}, fmt.Sprint(1+n%8))
+		}})
 		if err != nil {
 			return err
 		}
@@ -94,9 +94,9 @@ func (s *shortage) iceCalls(ctx context.Context) error {
 	const groups, each = 40, 5
 	for g := range groups {
 		for n := range each {
-			c, err := r.claim(ctx, fmt.Sprintf("dry-%d-%d", g, n), "bench", fmt.Sprintf("dry-%d", g), []karpv1.NodeSelectorRequirementWithMinValues{
+			c, err := r.claim(ctx, fmt.Sprintf("dry-%d-%d", g, n), "bench", ask{group: fmt.Sprintf("dry-%d", g), cpu: 1 + g/4, reqs: requirements{
 				in("karpenter.k8s.aws/instance-category", categories[g%len(categories)]...),
-			}, fmt.Sprint(1+g/4))
+			}})
 			if err != nil {
 				return err
 			}
@@ -140,13 +140,13 @@ func (s *shortage) replanned(ctx context.Context) error {
 		result := plan.Solve(plan.Input{View: &capacity.View{Pools: []*capacity.Pool{pool}}, Pods: pods})
 		var claims []*karpv1.NodeClaim
 		for i, l := range result.Launches {
-			var reqs []karpv1.NodeSelectorRequirementWithMinValues
+			var reqs requirements
 			for _, key := range l.Requirements.Keys() {
 				for _, q := range l.Requirements[key].Selectors() {
 					reqs = append(reqs, karpv1.NodeSelectorRequirementWithMinValues{Key: q.Key, Operator: q.Operator, Values: q.Values})
 				}
 			}
-			c, err := r.claim(ctx, fmt.Sprintf("planned-%d-%d", round, i), "bench", "", reqs, "1")
+			c, err := r.claim(ctx, fmt.Sprintf("planned-%d-%d", round, i), "bench", ask{cpu: 1, reqs: reqs})
 			if err != nil {
 				return err
 			}

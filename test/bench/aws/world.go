@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -175,15 +176,24 @@ func (w *world) launcher(pools ...*karpv1.NodePool) *rig {
 	return r
 }
 
+type requirements = []karpv1.NodeSelectorRequirementWithMinValues
+
+// ask is what a claim asks for: CPUs, and a launch group and requirements if it has any.
+type ask struct {
+	group string
+	cpu   int
+	reqs  requirements
+}
+
 // claim writes a claim of the pool.
-func (r *rig) claim(ctx context.Context, name, pool, group string, reqs []karpv1.NodeSelectorRequirementWithMinValues, cpu string) (*karpv1.NodeClaim, error) {
-	b := builder.NodeClaim(name).UID("uid-"+name).Pool(pool).Created(time.Now()).Request("cpu", cpu)
-	if group != "" {
-		b.Annotation(launch.LaunchGroupAnnotation, group)
+func (r *rig) claim(ctx context.Context, name, pool string, a ask) (*karpv1.NodeClaim, error) {
+	b := builder.NodeClaim(name).UID("uid-"+name).Pool(pool).Created(time.Now()).Request("cpu", strconv.Itoa(a.cpu))
+	if a.group != "" {
+		b.Annotation(launch.LaunchGroupAnnotation, a.group)
 	}
 	c := b.Obj()
 	c.Finalizers = []string{karpv1.TerminationFinalizer}
-	c.Spec.Requirements = append(c.Spec.Requirements, reqs...)
+	c.Spec.Requirements = append(c.Spec.Requirements, a.reqs...)
 	return c, r.kube.Create(ctx, c)
 }
 
