@@ -116,13 +116,15 @@ func (c *Client) launchTags(class *v1.EC2NodeClass) map[string]string {
 
 // checkTemplate is a launch template of the class for its plainest image.
 func (c *Client) checkTemplate(ctx context.Context, class *v1.EC2NodeClass, tags map[string]string) (Template, error) {
-	cluster, err := c.Cluster(ctx)
-	if err != nil {
-		return Template{}, err
-	}
 	family, err := Family(class)
 	if err != nil {
 		return Template{}, err
+	}
+	cluster := Cluster{}
+	if family != v1.AMIFamilyCustom { // whose user data says everything itself
+		if cluster, err = c.Cluster(ctx); err != nil {
+			return Template{}, err
+		}
 	}
 	t, err := ClassTemplate(class)
 	if err != nil {
