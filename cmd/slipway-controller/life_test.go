@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/manifests/samples"
@@ -75,6 +77,7 @@ func (w *world) controller() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	metrics.Registry = prometheus.NewRegistry() // the process's own holds what the manager of another test registered
 	m, err := newManager(w.t.Context(), o, claim.Options{
 		OrphanAge: 2 * time.Second, CollectEvery: 500 * time.Millisecond, MinDrain: 200 * time.Millisecond, Poll: 200 * time.Millisecond,
 	})

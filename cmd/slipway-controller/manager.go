@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -46,7 +47,9 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 		return nil, err
 	}
 	m, err := ctrl.NewManager(config, ctrl.Options{
-		Cache:                         cacheOptions(),
+		Cache: cacheOptions(),
+		// Names tell the metrics of controllers apart; that each is there once can be seen here, and tests run several managers.
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: new(true)},
 		LeaderElection:                !o.DisableLeaderElection,
 		LeaderElectionID:              o.LeaderElectionName,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
