@@ -147,7 +147,7 @@ func written(_ context.Context, _ client.WithWatch, o client.Object, _ ...client
 // nobody is told things.
 type nobody struct{}
 
-func (nobody) Release(...types.UID)      {}
+func (nobody) Release(...types.UID)           {}
 func (nobody) Reserve(types.UID, string) bool { return false }
 func (nobody) Nominate(context.Context, types.NamespacedName, types.UID, string) error {
 	return nil

@@ -19,6 +19,7 @@ type knapsack struct {
 	size  [][]float64 // local → what a pod takes of each resource; whole numbers
 	room  []float64
 	most  []float64 // local → pods of it that fit at all
+	u     []float64 // prices of the resources that were best the last time; nil before the first
 }
 
 func newKnapsack(p *Problem, shape int) *knapsack {
@@ -97,6 +98,21 @@ type search struct {
 // slack is how much, relatively, a branch must promise above the best known to be visited. The bound loses no more than this.
 const slack = 1e-4
 
+// glance bounds what a node can hold in worth with the resource prices of the last time. They are not the best now, but
+// hardly worse, and any prices bound it.
+func (k *knapsack) glance(y []float64) float64 {
+	if k.u == nil {
+		return math.Inf(1)
+	}
+	sum := dot(k.u, k.room)
+	for l, i := range k.items {
+		if v := y[i] - dot(k.u, k.size[l]); v > 0 {
+			sum += k.most[l] * v
+		}
+	}
+	return sum
+}
+
 // start prepares a search under the given worths of the problem's items.
 func (k *knapsack) start(y []float64) *search {
 	s := &search{k: k}
@@ -113,6 +129,7 @@ func (k *knapsack) start(y []float64) *search {
 		s.y, s.size, s.most = append(s.y, worth(l)), append(s.size, k.size[l]), append(s.most, k.most[l])
 	}
 	s.addBound(0)
+	k.u = s.bounds[0].u
 	return s
 }
 

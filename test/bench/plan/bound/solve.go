@@ -169,6 +169,10 @@ func (g *generator) relax(single []column) {
 func (g *generator) divide(m *master, worth, y []float64) (added int) {
 	ratio := 0.0
 	for _, k := range g.knapsacks {
+		if top := k.glance(worth); top <= k.price {
+			ratio = max(ratio, top/k.price)
+			continue
+		}
 		s := k.start(worth)
 		top := s.root()
 		ratio = max(ratio, top/k.price)
@@ -276,15 +280,19 @@ func (g *generator) price(worth, y []float64) (added int) {
 		s    *search
 		root float64
 	}
-	all := make([]priced, 0, len(g.knapsacks))
+	ratio := 0.0
+	var all []priced
 	for _, k := range g.knapsacks {
+		if top := k.glance(worth); top <= k.price {
+			ratio = max(ratio, top/k.price)
+			continue
+		}
 		s := k.start(worth)
 		all = append(all, priced{s, s.root()})
 	}
 	slices.SortStableFunc(all, func(a, b priced) int {
 		return cmp.Compare(b.root/b.s.k.price, a.root/a.s.k.price)
 	})
-	ratio := 0.0
 	for _, q := range all {
 		k := q.s.k
 		if q.root <= k.price*(1+slack) {
