@@ -40,19 +40,18 @@ func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Tr
 			nodes = append(nodes, inFlight(v, n, pods))
 		}
 	}
-	var trials []Trial
-	for _, pl := range r.Placements {
-		name := pl.Node.Name
-		if onItsWay(pl.Node) {
-			name = pl.Node.Claim
-		}
-		trials = append(trials, Trial{Pod: pods.Wanting[pl.Pod.UID], Node: name})
-	}
 	type stepped struct {
 		step int
 		t    Trial
 	}
 	var ordered []stepped
+	for _, pl := range r.Placements {
+		name := pl.Node.Name
+		if onItsWay(pl.Node) {
+			name = pl.Node.Claim
+		}
+		ordered = append(ordered, stepped{step: pl.Step, t: Trial{Pod: pods.Wanting[pl.Pod.UID], Node: name}})
+	}
 	for i := range r.Launches {
 		l := &r.Launches[i]
 		h := template(l, i)
@@ -62,6 +61,7 @@ func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Tr
 		}
 	}
 	slices.SortStableFunc(ordered, func(a, b stepped) int { return a.step - b.step })
+	trials := make([]Trial, 0, len(ordered))
 	for _, o := range ordered {
 		trials = append(trials, o.t)
 	}

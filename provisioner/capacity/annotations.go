@@ -3,7 +3,29 @@
 
 package capacity
 
-import "strings"
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// EvennessAnnotation on a NodePool says how much more, in percent, smaller nodes may cost before everything goes on one that
+// could hold it all: 0 to 100, with or without a percent sign.
+const EvennessAnnotation = "slipway.sh/evenness"
+
+// maxEvenness is the largest percentage that makes sense: a node counted twice as dear.
+const maxEvenness = 100
+
+// ParseEvenness reads the value of EvennessAnnotation as a fraction. The error names the annotation, the value and what is
+// possible.
+func ParseEvenness(value string) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), "%"), 64)
+	if err != nil || math.IsNaN(v) || v < 0 || v > maxEvenness {
+		return 0, fmt.Errorf("annotation %s: %q is not a percentage from 0 to %d", EvennessAnnotation, value, maxEvenness)
+	}
+	return v / 100, nil
+}
 
 // Annotations by which Slipway's processes leave word for each other on NodeClaims.
 const (

@@ -13,6 +13,11 @@ type Pool struct {
 	Name string
 	// Annotations are the NodePool's own, by which people move what the planner does with it.
 	Annotations map[string]string
+	// Problems are mistakes in the pool that do not stop it, each naming the field or annotation: what it says is ignored.
+	Problems []string
+	// Evenness is how much dearer, in parts of its price, a node of the pool counts that could hold everything that is being
+	// planned; nil for the planner's default. See EvennessAnnotation.
+	Evenness *float64
 	// Static says that the pool keeps a fixed number of nodes (spec.replicas) and is never bought into for pods; it is Blocked.
 	Static bool
 	// Weight orders pools: higher is tried first, before price is looked at. 0 if unset.

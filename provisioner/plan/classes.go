@@ -24,33 +24,27 @@ type demand struct {
 	counted  []*counter      // counters its pods add to
 	keys     []string        // topology keys that matter to it, host names apart
 	hosts    hostRules       // the part of its rules that is about hosts
+	hostSig  int             // equal numbers are equal rules about hosts
 	nodeBars map[string]bool
 }
 
 // fit is how a class and a pool go together.
 type fit struct {
 	ok bool
-	// mask are the offerings that satisfy the class's requirements and hold one of its pods beside the daemonset pods.
-	mask capacity.Set
+	// mask are the offerings that satisfy the class's requirements and hold one of its pods beside the daemonset pods; wide
+	// are those too small as well.
+	mask, wide *mask
 	// custom are requirements on labels the pool lets pods choose; they become part of the launch.
-	custom capacity.Requirements
-	why    Reason
-	detail string
-}
-
-// pool is a capacity.Pool prepared for one Solve.
-type pool struct {
-	*capacity.Pool
-	open     capacity.Set         // offerings the pool may buy now
-	free     []capacity.Resources // by type: allocatable without the daemonset pods
-	overhead []capacity.Resources // by type: the daemonset pods
-	left     limit
+	custom    capacity.Requirements
+	customKey string // custom, spelled out
+	why       Reason
+	detail    string
 }
 
 // compile groups the pods and matches every class with every pool.
 func (s *solver) compile() {
-	for _, p := range s.in.View.Pools {
-		s.pools = append(s.pools, preparePool(p))
+	for i, p := range s.in.View.Pools {
+		s.pools = append(s.pools, preparePool(p, i))
 	}
 	byClass := map[*capacity.Class]map[int32]*demand{}
 	for _, p := range s.in.Pods {
@@ -114,61 +108,6 @@ func (s *solver) barsByClass() map[*capacity.Class]bars {
 	return out
 }
 
-func preparePool(p *capacity.Pool) *pool {
-	q := &pool{Pool: p, left: limitOf(p)}
-	if p.Blocked != "" || p.Catalog == nil {
-		return q
-	}
-	q.open = p.Catalog.Match(p.Requirements)
-	if p.Available != nil {
-		q.open = q.open.And(p.Available)
-	}
-	q.daemons()
-	return q
-}
-
-// daemons computes what the daemonset pods take of each type. A daemonset whose terms name no label that differs
-// between types takes the same everywhere, which is nearly all of them.
-func (q *pool) daemons() {
-	n := len(q.Catalog.Types)
-	q.free, q.overhead = make([]capacity.Resources, n), make([]capacity.Resources, n)
-	var same capacity.Resources
-	var differ []*capacity.Class
-	for _, d := range q.Daemons {
-		if q.uniform(d) {
-			if q.Runs(d, q.Catalog.Types[0], nil) {
-				same = same.Add(d.Requests)
-			}
-			continue
-		}
-		differ = append(differ, d)
-	}
-	for i, t := range q.Catalog.Types {
-		over := same
-		for _, d := range differ {
-			if q.Runs(d, t, nil) {
-				over = over.Add(d.Requests)
-			}
-		}
-		q.overhead[i] = over
-		q.free[i] = t.Allocatable.Sub(over)
-	}
-}
-
-func (q *pool) uniform(d *capacity.Class) bool {
-	if len(q.Catalog.Types) == 0 {
-		return false
-	}
-	for _, term := range d.Terms {
-		for key := range term {
-			if q.Catalog.Defines(key) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 func (s *solver) matchPools(c *capacity.Class, b bars) []fit {
 	out := make([]fit, len(s.pools))
 	for i, p := range s.pools {
@@ -199,22 +138,38 @@ func (q *pool) match(c *capacity.Class) fit {
 	if !f.ok {
 		return f
 	}
-	if f.mask = f.mask.And(q.open); f.mask.Empty() {
+	if f.wide.set.Empty() {
 		return fit{why: NoOffering, detail: q.noOffering()}
 	}
-	sized := q.holding(f.mask, c.Requests)
-	if sized.Empty() {
-		return fit{why: TooLarge, detail: q.tooLarge(f.mask, c.Requests)}
+	if f.mask = q.holding(f.wide, c.Requests); f.mask.set.Empty() {
+		return fit{why: TooLarge, detail: q.tooLarge(f.wide.set, c.Requests)}
 	}
-	f.mask = sized
+	if q.minValues && !q.flexible(f.mask, c.Requests) {
+		return fit{why: TooFew, detail: q.inflexible(f.mask)}
+	}
 	return f
 }
 
 // matchTerms unites the offerings of all alternatives that need no choice of custom labels; only if there is none, the
 // first alternative that does is taken.
 func (q *pool) matchTerms(c *capacity.Class) fit {
+	key := placement(c.Terms)
+	if f, ok := q.terms[key]; ok {
+		return f
+	}
+	f, set := q.uniteTerms(c)
+	if f.ok {
+		f.wide = q.intern(set.And(q.open))
+		f.customKey = spell(f.custom)
+	}
+	q.terms[key] = f
+	return f
+}
+
+func (q *pool) uniteTerms(c *capacity.Class) (fit, capacity.Set) {
 	out := fit{why: Incompatible}
 	var narrowed fit
+	var all, some capacity.Set
 	for _, term := range c.Terms {
 		if m := q.Requirements.Compatible(term, q.Catalog.Defines); m != nil {
 			out.detail = cmp.Or(out.detail, m.Error())
@@ -229,18 +184,18 @@ func (q *pool) matchTerms(c *capacity.Class) fit {
 		switch {
 		case len(custom) > 0:
 			if !narrowed.ok {
-				narrowed = fit{ok: true, mask: mask, custom: custom}
+				narrowed, some = fit{ok: true, custom: custom}, mask
 			}
 		case out.ok:
-			out.mask = out.mask.Or(mask)
+			all = all.Or(mask)
 		default:
-			out.ok, out.mask = true, mask
+			out.ok, all = true, mask
 		}
 	}
 	if !out.ok && narrowed.ok {
-		return narrowed
+		return narrowed, some
 	}
-	return out
+	return out, all
 }
 
 // custom returns the part of a term that narrows labels the pool leaves open.
@@ -258,25 +213,6 @@ func (q *pool) custom(term capacity.Requirements) capacity.Requirements {
 			out = capacity.Requirements{}
 		}
 		out[key] = have.Intersect(r)
-	}
-	return out
-}
-
-// holding returns the offerings of mask whose type has room for r beside its daemonset pods.
-func (q *pool) holding(mask capacity.Set, r capacity.Resources) capacity.Set {
-	fits := make([]int8, len(q.free)) // 0 unknown, 1 yes, -1 no
-	out := capacity.NewSet(len(q.Catalog.Offerings))
-	for i := range mask.All {
-		t := q.Catalog.TypeOf(i)
-		if fits[t] == 0 {
-			fits[t] = -1
-			if r.Fits(q.free[t]) {
-				fits[t] = 1
-			}
-		}
-		if fits[t] > 0 {
-			out.Add(i)
-		}
 	}
 	return out
 }

@@ -24,6 +24,9 @@ func (s *solver) explain() {
 		if why == TopologyBlocks {
 			detail = topologyDetail(st.d)
 		}
+		if st.item != nil {
+			st.pods = st.item.pods
+		}
 		for _, p := range st.pods {
 			s.out.Unplaced = append(s.out.Unplaced, Unplaced{Pod: p, Pool: pool, Reason: why, Detail: detail})
 		}

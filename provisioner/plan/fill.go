@@ -4,94 +4,324 @@
 package plan
 
 import (
+	"cmp"
+	"math"
 	"slices"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
-// filler fills a bin on trial. Hosts are counted under a name of the trial's own and taken back at its end.
+// trialHost is the host a trial counts its pods on.
+const trialHost = -1
+
+// filler looks for the filling of a node that is worth most: it takes as many as possible of each piece in order and then
+// goes back on its last decisions, as long as its effort lasts and the bound on what can still come promises more.
 type filler struct {
-	k      *packer
-	bin    bin
-	counts []take
-	open   []*lot
+	sh     *shape
+	pieces []*piece // densest first
+	weight []float64
+	dense  []float64
+	room   []float64
+	inv    []float64
+	u      [2]float64
+	views  [4][2]float64
+	rest   [4][]float64
+	total  float64 // worth of the room at most
+	counts []int
+	active []int
+	picks  []pick
+	groups map[int]int
+	ports  []capacity.HostPort
+	custom int
+	effort int
+	fills  int // so far
+
+	best      float64
+	bestTakes []pieceTake
 }
 
-// try puts one pod of the seed into the offering and then, again and again, a pod of the lot that matches the room left
-// best: the one whose request is most nearly proportional to it, larger ones first.
-func (f *filler) try(index, offering int, seed *item) shape {
-	p := f.k.s.pools[index]
-	f.bin = bin{id: f.bin.id, pool: p, index: index, chosen: offering, free: p.free[p.Catalog.TypeOf(offering)]}
-	f.counts = f.counts[:0]
-	sh := shape{index: index, offering: offering, price: p.Catalog.Offerings[offering].Price}
-	if !f.add(seed) {
-		return sh
+type pieceTake struct {
+	p *piece
+	n int
+}
+
+// fill returns the best filling found and its worth, if it can be worth more than floor. seed, if there is one, has a pod in
+// it.
+func (f *filler) fill(sh *shape, pieces []*piece, seed *piece, floor float64, effort int) ([]pieceTake, float64) {
+	f.sh, f.effort = sh, effort
+	f.room = append(f.room[:0], sh.room...)
+	if f.consider(pieces) <= floor {
+		return nil, 0
 	}
-	f.open = append(f.open[:0], f.k.lots...)
+	f.fills++
+	f.sort()
+	f.counts = append(f.counts[:0], make([]int, len(f.pieces))...)
+	f.ports, f.custom, f.best, f.bestTakes = f.ports[:0], 0, 0, f.bestTakes[:0]
+	if len(f.groups) > 0 {
+		clear(f.groups)
+	}
+	f.picks = f.picks[:0]
+	value := 0.0
+	if seed != nil {
+		i := slices.Index(f.pieces, seed)
+		if i < 0 || f.most(i) == 0 {
+			return nil, 0
+		}
+		f.take(i, 1)
+		value = seed.value
+		defer f.take(i, -1)
+	}
+	value = f.balance(value)
+	f.keep(value)
+	searched := false
+	for n := len(f.picks); n > 0; n-- {
+		p := f.picks[n-1]
+		f.take(p.i, -p.n)
+		value -= float64(p.n) * f.pieces[p.i].value
+		if f.roomy() && !searched {
+			f.visit(0, value)
+			searched = true
+		}
+	}
+	return slices.Clone(f.bestTakes), f.best
+}
+
+// roomy reports whether enough room is free for a search to be worth its while.
+func (f *filler) roomy() bool {
+	return f.room[0] > reopened*f.sh.room[0] && f.room[1] > reopened*f.sh.room[1]
+}
+
+// reopened is the part of a node that is searched again for a better filling.
+const reopened = 0.8
+
+// consider picks the pieces the shape can hold and values its resources so that the bound on what it can hold is least: the
+// dual of the knapsack problem in CPU and memory. It returns the bound.
+func (f *filler) consider(all []*piece) float64 {
+	f.pieces = f.pieces[:0]
+	c, m := f.sh.room[0], f.sh.room[1]
+	everything := 0.0
+	for _, p := range all {
+		if p.left > 0 && f.sh.takes(p.set) && fits(p.size, f.room) {
+			f.pieces = append(f.pieces, p)
+			everything += p.value * float64(p.left)
+		}
+	}
+	top := func(ratio float64) float64 {
+		a, b := (1-ratio)/c, ratio/m
+		t := 0.0
+		for _, p := range f.pieces {
+			if w := a*p.size[0] + b*p.size[1] + 1e-12; p.value > t*w {
+				t = p.value / w
+			}
+		}
+		return t
+	}
+	lo, hi := 0.02, 0.98
+	for range 9 {
+		a, b := lo+(hi-lo)*0.4, lo+(hi-lo)*0.6
+		if top(a) < top(b) {
+			hi = b
+		} else {
+			lo = a
+		}
+	}
+	r := (lo + hi) / 2
+	f.u = [2]float64{(1 - r) / c, r / m}
+	return min(top(r), everything)
+}
+
+// sort puts the pieces in order of their worth per resource.
+func (f *filler) sort() {
+	c, m := f.sh.room[0], f.sh.room[1]
+	a, b := f.u[0], f.u[1]
+	for _, p := range f.pieces {
+		p.weight = a*p.size[0] + b*p.size[1] + 1e-12
+		p.density = p.value / p.weight
+	}
+	slices.SortFunc(f.pieces, func(x, y *piece) int {
+		return cmp.Or(cmp.Compare(y.density, x.density), cmp.Compare(y.weight, x.weight), x.index-y.index)
+	})
+	f.weight, f.dense = f.weight[:0], f.dense[:0]
+	for _, p := range f.pieces {
+		f.weight, f.dense = append(f.weight, p.weight), append(f.dense, p.density)
+	}
+	f.total = 1
+	f.views = [4][2]float64{{1 / c, 0}, {0, 1 / m}, {a, b / 4}, {a / 4, b}}
+	for v, u := range f.views {
+		f.rest[v] = append(f.rest[v][:0], make([]float64, len(f.pieces))...)
+		most := 0.0
+		for i := len(f.pieces) - 1; i >= 0; i-- {
+			p := f.pieces[i]
+			most = max(most, p.value/(u[0]*p.size[0]+u[1]*p.size[1]+1e-12))
+			f.rest[v][i] = most
+		}
+	}
+}
+
+type pick struct{ i, n int }
+
+// balance takes, again and again, the piece that is worth most for the share it takes of the room left, which keeps the
+// resources in balance. It returns the worth.
+func (f *filler) balance(value float64) float64 {
+	f.active = f.active[:0]
+	for i := range f.pieces {
+		f.active = append(f.active, i)
+	}
+	f.inv = append(f.inv[:0], f.room...)
+	inv := f.inv
 	for {
-		l := f.next()
-		if l == nil {
-			break
+		for d, v := range f.room {
+			inv[d] = 1 / max(v, 1e-9)
 		}
-		if !f.addFrom(l) {
-			f.open = slices.DeleteFunc(f.open, func(o *lot) bool { return o == l })
+		best, top := -1, 0.0
+		kept := f.active[:0]
+		for _, i := range f.active {
+			p := f.pieces[i]
+			share, fits := 0.0, true
+			for d, v := range p.size {
+				if v > f.room[d] {
+					fits = false
+					break
+				}
+				share += v * inv[d]
+			}
+			if !fits {
+				continue
+			}
+			kept = append(kept, i)
+			if e := p.value / share; e > top {
+				best, top = i, e
+			}
 		}
-	}
-	for _, c := range f.counts {
-		sh.value += c.it.lot.value * float64(c.n)
-		c.it.trial = 0
-		c.it.d.recordHost(f.bin.id, -c.n)
-	}
-	sh.counts = slices.Clone(f.counts)
-	return sh
-}
-
-// next is the lot that suits the room left best; lots that do not fit any more leave the trial.
-func (f *filler) next() *lot {
-	fc, fm := float64(f.bin.free.CPU)/1000, float64(f.bin.free.Memory)/(4<<30)
-	ff := fc*fc + fm*fm
-	var best *lot
-	score := -1.0
-	kept := f.open[:0]
-	for _, l := range f.open {
-		if l.left == 0 || !l.requests.Fits(f.bin.free) {
+		f.active = kept
+		if best < 0 {
+			return value
+		}
+		n := f.most(best)
+		if n == 0 {
+			f.active = slices.DeleteFunc(f.active, func(i int) bool { return i == best })
 			continue
 		}
-		kept = append(kept, l)
-		if s := suits(l.cpu, l.mem, fc, fm, ff); s > score {
-			best, score = l, s
-		}
+		n = max(1, min(n, n/8))
+		f.take(best, n)
+		f.picks = append(f.picks, pick{best, n})
+		value += float64(n) * f.pieces[best].value
 	}
-	f.open = kept
-	return best
 }
 
-// suits is the squared cosine between a request and the free room in CPU and memory, weighted a little by size so that of
-// equal directions the larger pod goes first.
-func suits(rc, rm, fc, fm, ff float64) float64 {
-	rr := rc*rc + rm*rm
-	if rr == 0 || ff == 0 {
+func (f *filler) visit(from int, value float64) {
+	if value > f.best*(1+1e-9) {
+		f.keep(value)
+	}
+	for i := from; i < len(f.pieces); i++ {
+		if value+f.above(i) <= f.best*(1+1e-6) {
+			return
+		}
+		n := f.most(i)
+		if n == 0 {
+			continue
+		}
+		v := f.pieces[i].value
+		for ; n > 0; n-- {
+			f.take(i, n)
+			f.visit(i+1, value+float64(n)*v)
+			f.take(i, -n)
+			if f.effort--; f.effort <= 0 {
+				return
+			}
+		}
+	}
+}
+
+// above bounds what the pieces from i on can add.
+func (f *filler) above(i int) float64 {
+	c, m := f.room[0], f.room[1]
+	least := f.dense[i] * f.total
+	for v, u := range f.views {
+		least = min(least, f.rest[v][i]*(u[0]*c+u[1]*m))
+	}
+	return least
+}
+
+// keep remembers the filling as the best so far.
+func (f *filler) keep(value float64) {
+	f.best = value
+	f.bestTakes = f.bestTakes[:0]
+	for i, n := range f.counts {
+		if n > 0 {
+			f.bestTakes = append(f.bestTakes, pieceTake{f.pieces[i], n})
+		}
+	}
+}
+
+// most is how many more pods of piece i there is room for.
+func (f *filler) most(i int) int {
+	p := f.pieces[i]
+	n := p.left - f.counts[i]
+	for d, v := range p.size {
+		if v > f.room[d] {
+			return 0
+		}
+		if v > 0 && v*float64(n) > f.room[d] {
+			n = int(math.Floor(f.room[d] / v))
+		}
+	}
+	if n <= 0 || !f.sh.takes(p.set) || (p.custom != 0 && f.custom != 0 && p.custom != f.custom) {
 		return 0
 	}
-	dot := rc*fc + rm*fm
-	return dot*dot/(rr*ff) + rr/ff*0.2
-}
-
-// addFrom adds one pod of the lot; false if none of its items may join.
-func (f *filler) addFrom(l *lot) bool {
-	return slices.ContainsFunc(l.items, f.add)
-}
-
-func (f *filler) add(it *item) bool {
-	if it.trial >= len(it.pods) || f.bin.room(it, len(it.pods)-it.trial) == 0 {
-		return false
+	for _, g := range p.groups {
+		n = min(n, g.most-f.groups[g.id])
 	}
-	it.trial++
-	f.bin.take(it, 1)
-	for i := len(f.counts) - 1; i >= 0; i-- {
-		if f.counts[i].it == it {
-			f.counts[i].n++
-			return true
+	if len(p.ports) > 0 {
+		if portsClash(f.ports, p.ports) {
+			return 0
+		}
+		n = min(n, 1)
+	}
+	if p.hosts != nil {
+		n = min(n, p.hosts.room(trialHost))
+	}
+	return max(n, 0)
+}
+
+// take puts n pods of piece i in, or takes them out again for negative n, in reverse order.
+func (f *filler) take(i, n int) {
+	p := f.pieces[i]
+	f.counts[i] += n
+	f.total -= float64(n) * f.weight[i]
+	for d, v := range p.size {
+		f.room[d] -= float64(n) * v
+	}
+	for _, g := range p.groups {
+		if f.groups == nil {
+			f.groups = map[int]int{}
+		}
+		f.groups[g.id] += n
+	}
+	if len(p.ports) > 0 {
+		if n > 0 {
+			f.ports = append(f.ports, p.ports...)
+		} else {
+			f.ports = f.ports[:len(f.ports)-len(p.ports)]
 		}
 	}
-	f.counts = append(f.counts, take{it: it, n: 1})
-	return true
+	if p.custom != 0 {
+		f.custom = p.custom
+		if n < 0 {
+			f.custom = f.customNow()
+		}
+	}
+	if p.hosts != nil {
+		p.hosts.record(trialHost, n)
+	}
+}
+
+// customNow is the custom number of what is in the node.
+func (f *filler) customNow() int {
+	for i, n := range f.counts {
+		if n > 0 && f.pieces[i].custom != 0 {
+			return f.pieces[i].custom
+		}
+	}
+	return 0
 }

@@ -53,6 +53,14 @@ func (l *limit) take(c capacity.Resources) {
 	}
 }
 
+// give takes back what take took.
+func (l *limit) give(c capacity.Resources) {
+	l.used = l.used.Sub(c)
+	if l.nodes >= 0 {
+		l.nodes++
+	}
+}
+
 // String says how much of each limited resource is used.
 func (l *limit) String() string {
 	var parts []string
@@ -69,34 +77,36 @@ func (l *limit) String() string {
 // cheapest first.
 func (b *bin) launch(most int) Launch {
 	p := b.pool
-	out := Launch{Pool: p.Pool, Requests: b.used, Pods: b.pods, Steps: b.steps}
-	demand := b.used.Sub(p.overhead[p.Catalog.TypeOf(b.chosen)])
-	ok := p.product(p.holding(b.mask, demand), b.chosen)
-	chosen := p.Catalog.Offerings[b.chosen].Type.Capacity
+	out := Launch{Pool: p.Pool}
+	out.Pods, out.Steps = b.deal()
+	demand := b.requests()
+	kind := p.Catalog.TypeOf(b.chosen)
+	out.Requests = demand.Add(p.overhead[kind])
+	chosen := p.Catalog.Types[kind].Capacity
 	var largest, least capacity.Resources
-	var others []capacity.CatalogOffering
-	for o := range ok.All {
-		off := p.Catalog.Offerings[o]
-		if len(others) == fallback*most {
-			break
-		}
-		if len(out.Offerings) == most {
-			if largest.Max(off.Type.Capacity).Equal(largest) && least.Fits(off.Type.Allocatable) {
-				others = append(others, off)
+	fits := make([]int8, len(p.free)) // by type: 0 unknown, 1 yes, -1 no
+	roomy := func(o int) bool {
+		t := p.Catalog.TypeOf(o)
+		if fits[t] == 0 {
+			fits[t] = -1
+			if demand.Fits(p.free[t]) && p.left.spare(p.Catalog.Types[t].Capacity.Max(chosen).Sub(chosen)) {
+				fits[t] = 1
 			}
-			continue
 		}
-		if extra := off.Type.Capacity.Max(chosen).Sub(chosen); !p.left.spare(extra) {
-			continue
-		}
-		if len(out.Offerings) == 0 {
+		return fits[t] > 0
+	}
+	m := p.product(p.pinned(b.mask(), b.chosen), b.chosen)
+	picked := p.pick(m, most, roomy)
+	for i, o := range picked {
+		off := p.Catalog.Offerings[o]
+		if i == 0 {
 			least = off.Type.Allocatable
 		}
 		out.Offerings = append(out.Offerings, off)
 		largest, least = largest.Max(off.Type.Capacity), least.Min(off.Type.Allocatable)
 	}
 	p.left.used = p.left.used.Add(largest.Max(chosen).Sub(chosen))
-	out.Requirements = b.requirements(append(slices.Clip(out.Offerings), others...))
+	out.Requirements = b.requirements(slices.Concat(out.Offerings, p.others(m, picked, largest, least, fallback*most)))
 	return out
 }
 
@@ -105,23 +115,72 @@ func (b *bin) launch(most int) Launch {
 // smaller than the planned ones, so that limits and room hold whichever of them is bought.
 const fallback = 2
 
+// others lists up to most offerings of a mask that were not picked and are within the sizes of those that were.
+func (q *pool) others(m *mask, picked []int, largest, least capacity.Resources, most int) []capacity.CatalogOffering {
+	var out []capacity.CatalogOffering
+	if len(picked) == 0 {
+		return nil
+	}
+	for o := range m.set.All {
+		off := &q.Catalog.Offerings[o]
+		if len(out) == most {
+			break
+		}
+		if o > picked[len(picked)-1] && largest.Max(off.Type.Capacity).Equal(largest) && least.Fits(off.Type.Allocatable) {
+			out = append(out, *off)
+		}
+	}
+	return out
+}
+
+// deal takes the bin's pods from their items, in the order of the plan.
+func (b *bin) deal() (pods []*capacity.Pod, steps []int) {
+	type dealt struct {
+		pod  *capacity.Pod
+		step int
+	}
+	var all []dealt
+	for _, t := range b.takes {
+		for i := range t.n {
+			all = append(all, dealt{t.it.pods[i], t.it.steps[i]})
+		}
+		t.it.pods, t.it.steps = t.it.pods[t.n:], t.it.steps[t.n:]
+	}
+	slices.SortFunc(all, func(a, b dealt) int { return a.step - b.step })
+	pods, steps = make([]*capacity.Pod, len(all)), make([]int, len(all))
+	for i, d := range all {
+		pods[i], steps[i] = d.pod, d.step
+	}
+	return pods, steps
+}
+
 // product narrows a set of offerings until it is everything the pool sells in its types × zones × capacity types: a
 // NodeClaim can only say it that way, and a pod with alternatives ("spot in a, or on-demand in b") must not get the
 // combination it did not ask for. The offering that was chosen stays in.
-func (q *pool) product(set capacity.Set, chosen int) capacity.Set {
-	off := q.Catalog.Offerings[chosen]
-	for _, narrow := range []capacity.Requirement{
-		{}, capacity.In(karpv1.CapacityTypeLabelKey, off.CapacityType), capacity.In(corev1.LabelTopologyZone, off.Zone), capacity.In(corev1.LabelInstanceTypeStable, off.Type.Name),
+func (q *pool) product(m *mask, chosen int) *mask {
+	off := &q.Catalog.Offerings[chosen]
+	for _, narrow := range [...]struct{ key, value string }{
+		{}, {karpv1.CapacityTypeLabelKey, off.CapacityType}, {corev1.LabelTopologyZone, off.Zone}, {corev1.LabelInstanceTypeStable, off.Type.Name},
 	} {
-		if narrow.Key != "" {
-			set = set.And(q.Catalog.WithValue(narrow.Key, narrow.Values()[0]))
+		if narrow.key != "" {
+			m = q.at(m, spot{narrow.key: narrow.value}, narrow.key+"="+narrow.value)
 		}
-		all := q.Catalog.Product(set).And(q.open)
-		if all.AndNot(set).Empty() {
+		if q.isProduct(m) {
 			break
 		}
 	}
-	return set
+	return m
+}
+
+// isProduct reports whether the mask is everything the pool sells in its types × zones × capacity types.
+func (q *pool) isProduct(m *mask) bool {
+	if m.product == 0 {
+		m.product = -1
+		if q.Catalog.Product(m.set).And(q.open).AndNot(m.set).Empty() {
+			m.product = 1
+		}
+	}
+	return m.product > 0
 }
 
 // spare reports whether the limits leave room for extra capacity on nodes already counted.
@@ -137,12 +196,20 @@ func (l *limit) spare(extra capacity.Resources) bool {
 // requirements are the pool's, what pods chose of its open labels, and the offerings spelled out.
 func (b *bin) requirements(offs []capacity.CatalogOffering) capacity.Requirements {
 	var types, zones, capacityTypes []string
-	for _, o := range offs {
-		types = append(types, o.Type.Name)
-		zones = append(zones, o.Zone)
-		capacityTypes = append(capacityTypes, o.CapacityType)
+	add := func(list []string, v string) []string {
+		if slices.Contains(list, v) {
+			return list
+		}
+		return append(list, v)
 	}
-	return b.pool.Requirements.And(b.custom).With(
+	for i := range offs {
+		types, zones, capacityTypes = add(types, offs[i].Type.Name), add(zones, offs[i].Zone), add(capacityTypes, offs[i].CapacityType)
+	}
+	reqs := b.pool.Requirements.And(b.custom)
+	if id := b.reservation(); id != "" {
+		reqs = reqs.With(capacity.In(capacity.ReservationIDLabel, id))
+	}
+	return reqs.With(
 		capacity.In(corev1.LabelInstanceTypeStable, types...),
 		capacity.In(corev1.LabelTopologyZone, zones...),
 		capacity.In(karpv1.CapacityTypeLabelKey, capacityTypes...),

@@ -49,6 +49,8 @@ type Result struct {
 type Placement struct {
 	Pod  *capacity.Pod
 	Node *capacity.Node
+	// Step is the placement's position in the order of the whole plan, see Launch.Steps.
+	Step int
 }
 
 // Launch is one node to buy.
@@ -60,10 +62,9 @@ type Launch struct {
 	Offerings []capacity.CatalogOffering
 	// Requests is what the pods and the daemonset pods of the node ask for.
 	Requests capacity.Resources
-	// Pods in the order they were placed.
-	Pods []*capacity.Pod
-	// Steps are the positions of Pods in the order of the whole plan: a pod with a lower step was placed earlier, which
-	// matters to whoever checks topology rules pod by pod.
+	Pods     []*capacity.Pod
+	// Steps are the positions of Pods in the order in which the plan was made: rules about zones and the like hold at every
+	// moment for whoever places the pods one by one in this order.
 	Steps []int
 }
 
@@ -90,6 +91,7 @@ const (
 	Incompatible   Reason = "RequirementsIncompatible"
 	NoOffering     Reason = "NoOfferingAvailable"
 	TooLarge       Reason = "NoInstanceTypeLargeEnough"
+	TooFew         Reason = "MinValuesNotMet"
 	TopologyBlocks Reason = "TopologyRules"
 	LimitReached   Reason = "LimitReached"
 	Refused        Reason = "RefusedByScheduler"
@@ -97,7 +99,7 @@ const (
 
 // rank orders reasons by how far the pool came.
 func (r Reason) rank() int {
-	for i, q := range [...]Reason{NoPools, PoolNotReady, TaintNotToler, Incompatible, NoOffering, TooLarge, TopologyBlocks, LimitReached, Refused} {
+	for i, q := range [...]Reason{NoPools, PoolNotReady, TaintNotToler, Incompatible, NoOffering, TooLarge, TooFew, TopologyBlocks, LimitReached, Refused} {
 		if q == r {
 			return i
 		}

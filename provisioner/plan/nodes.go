@@ -14,12 +14,13 @@ import (
 // node is a node of the view while pods are being put on it.
 type node struct {
 	*capacity.Node
+	host  int // the number of the host
 	free  capacity.Resources
 	ports []capacity.HostPort
 }
 
-func prepareNode(n *capacity.Node) *node {
-	out := &node{Node: n, free: n.Free()}
+func prepareNode(n *capacity.Node, host int) *node {
+	out := &node{Node: n, host: host, free: n.Free()}
 	for c, k := range n.Pods {
 		if k > 0 {
 			out.ports = append(out.ports, c.HostPorts...)
@@ -37,29 +38,37 @@ func (n *node) domain(key string) (string, bool) {
 	return v, ok
 }
 
-// takes reports whether one more pod of the demand may go to the node.
-func (n *node) takes(d *demand) bool {
-	if n.Phase == capacity.Leaving || d.class.Unsupported != "" || d.nodeBars[n.ID()] || !d.class.Requests.Fits(n.free) || portsClash(n.ports, d.class.HostPorts) {
+// admits reports whether the node is one the demand may use at all; what changes while pods are placed is for takes.
+func (n *node) admits(d *demand) bool {
+	if n.Phase == capacity.Leaving || d.class.Unsupported != "" || d.nodeBars[n.ID()] || !n.Satisfies(d.class.Terms) {
 		return false
 	}
 	if _, ok := d.class.Tolerates(n.Taints); !ok {
 		return false
 	}
-	if !n.Satisfies(d.class.Terms) {
+	for _, c := range d.counted {
+		if _, ok := n.domain(c.key); !ok && n.undecided(c.key) {
+			return false // it would be counted in a domain nobody knows yet
+		}
+	}
+	return true
+}
+
+// takes reports whether one more pod of the demand may go to the node, which admits it.
+func (n *node) takes(d *demand) bool {
+	if !d.class.Requests.Fits(n.free) || portsClash(n.ports, d.class.HostPorts) || d.hosts.room(n.host) == 0 {
 		return false
 	}
 	for _, r := range d.rules {
+		if r.aboutHosts() {
+			continue
+		}
 		dom, ok := n.domain(r.key)
 		switch {
 		case ok && !r.allows(dom):
 			return false
 		case !ok && (r.kind != anti || n.undecided(r.key)):
 			return false // a node without the label is no domain: only anti-affinity does not mind
-		}
-	}
-	for _, c := range d.counted {
-		if _, ok := n.domain(c.key); !ok && n.undecided(c.key) {
-			return false // it would be counted in a domain nobody knows yet
 		}
 	}
 	return true
@@ -82,11 +91,25 @@ func portsClash(have, want []capacity.HostPort) bool {
 // fillNodes puts pods on nodes that exist or are on their way, in the view's order, the least loaded domain first for
 // classes that spread.
 func (s *solver) fillNodes(d *demand) {
+	var open []*node
+	for _, n := range s.nodes {
+		if (!s.in.OnlyInFlight || n.Phase != capacity.Usable) && d.class.Requests.Fits(n.free) && n.admits(d) {
+			open = append(open, n)
+		}
+	}
+	if len(d.keys) == 0 { // a node that takes no more now never will
+		for _, n := range open {
+			for len(d.pods) > 0 && n.takes(d) {
+				s.placeOn(n, d)
+			}
+		}
+		return
+	}
 	for len(d.pods) > 0 {
 		var best *node
 		load := 0
-		for _, n := range s.nodes {
-			if (s.in.OnlyInFlight && n.Phase == capacity.Usable) || !n.takes(d) {
+		for _, n := range open {
+			if !n.takes(d) {
 				continue
 			}
 			if l := d.load(n.spot(d)); best == nil || l < load {
@@ -99,15 +122,27 @@ func (s *solver) fillNodes(d *demand) {
 		if best == nil {
 			return
 		}
-		p := d.pods[0]
-		d.pods = d.pods[1:]
-		best.free = best.free.Sub(d.class.Requests)
-		best.ports = append(best.ports, d.class.HostPorts...)
-		d.record(best.spot(d), 1)
-		d.recordHost(best.ID(), 1)
-		s.out.Placements = append(s.out.Placements, Placement{Pod: p, Node: best.Node})
-		s.step++
+		s.placeOn(best, d)
 	}
+}
+
+// placeOn puts the demand's next pod on the node.
+func (s *solver) placeOn(n *node, d *demand) {
+	p := d.pods[0]
+	d.pods = d.pods[1:]
+	n.free = n.free.Sub(d.class.Requests)
+	n.ports = append(n.ports, d.class.HostPorts...)
+	for _, c := range d.counted {
+		switch dom, ok := n.domain(c.key); {
+		case c.on != nil && !c.on(n):
+		case c.hosts != nil:
+			c.addHost(n.host, 1)
+		case ok:
+			c.add(dom, 1)
+		}
+	}
+	s.out.Placements = append(s.out.Placements, Placement{Pod: p, Node: n.Node, Step: s.step})
+	s.step++
 }
 
 func (n *node) spot(d *demand) spot {

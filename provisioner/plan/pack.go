@@ -5,65 +5,33 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"slices"
 
-	"github.com/slipway-sh/slipway/provisioner/capacity"
+	corev1 "k8s.io/api/core/v1"
 )
-
-// bin is a node to buy.
-type bin struct {
-	id     string
-	pool   *pool
-	index  int // of the pool
-	chosen int // the offering the node was chosen for
-	mask   capacity.Set
-	custom capacity.Requirements
-	free   capacity.Resources
-	used   capacity.Resources
-	ports  []capacity.HostPort
-	pods   []*capacity.Pod
-	steps  []int
-}
-
-// lot is all items whose pods ask for the same resources: to the packing they are one size, and which of the items gives
-// the pod is only a question of what may be where.
-type lot struct {
-	requests capacity.Resources
-	cpu, mem float64 // in cores and units of 4 GiB
-	value    float64 // worth of one pod
-	left     int
-	items    []*item
-}
 
 // packer packs the items of one tier into nodes of one group of pools of equal weight.
 type packer struct {
-	s        *solver
-	from, to int // the pools
-	lots     []*lot
-	worth    worth
-	free     [][]float64 // worth of a type's room, by pool (from from) and type
-	demand   float64     // worth of all that is left
-	fill     filler
-	favours  map[*mask][]int // offerings that were good for a mask lately
-	opened   int
+	s         *solver
+	from, to  int // the pools
+	dims      []corev1.ResourceName
+	drivers   []string  // CSI drivers whose volumes anything asks for
+	sets      [][]*mask // combinations of masks, one mask a pool
+	rows      []*row
+	shapes    []*shape
+	allShapes []*shape  // those too many to be tried included
+	total     []float64 // what all rows ask for
+	fill      filler
+	most      float64
+	favours   map[int][]*shape // by set: the shapes that were best lately
+	opened    int
+	budget    int     // fillings that may be tried: work is bounded by counts, never by time
+	bound     float64 // what the linear program says all of it costs at least, about
+	tight     bool    // a limit has kept a node from being bought
 }
 
-// evenness is how much of the best efficiency may be given up for a smaller node: nodes that cost the same per unit are
-// bought small, so that a workload does not end on one huge node.
-const evenness = 0.01
-
-// Bounds on the search for the best shape: how many candidates are tried, and for how many nodes the best of them are
-// believed to stay the best.
-const (
-	maxCandidates = 24
-	maxFavours    = 4
-	favourFor     = 32
-)
-
 // pack opens new nodes until every item is placed or stuck: for each group of pools of equal weight, heaviest first, what
-// earlier groups left over. Items are in order of size; the first that still has pods is the seed of the next node.
+// earlier groups left over.
 func (s *solver) pack(items []*item) {
 	for _, it := range items {
 		s.fillBins(it)
@@ -73,10 +41,8 @@ func (s *solver) pack(items []*item) {
 		for to < len(s.pools) && s.pools[to].Weight == s.pools[from].Weight {
 			to++
 		}
-		k := newPacker(s, from, to, items)
-		for _, it := range items {
-			k.place(it)
-		}
+		k := &packer{s: s, from: from, to: to, favours: map[int][]*shape{}}
+		k.pack(items)
 		from = to
 	}
 }
@@ -84,331 +50,387 @@ func (s *solver) pack(items []*item) {
 // fillBins puts pods of the item into nodes already opened.
 func (s *solver) fillBins(it *item) {
 	for _, b := range s.bins {
-		if len(it.pods) == 0 {
+		if it.left == 0 {
 			return
 		}
-		if n := b.room(it, len(it.pods)); n > 0 {
-			s.put(b, it, n)
+		if n := b.room(it, it.left); n > 0 {
+			b.put(it, n)
 		}
 	}
 }
 
-func newPacker(s *solver, from, to int, items []*item) *packer {
-	k := &packer{s: s, from: from, to: to, favours: map[*mask][]int{}}
-	byRequest := map[string]*lot{}
-	var total capacity.Resources
-	for _, it := range items {
-		if len(it.pods) == 0 || !it.served(from, to) {
-			continue
-		}
-		r := it.d.class.Requests
-		key := r.String()
-		l := byRequest[key]
-		if l == nil {
-			l = &lot{requests: r, cpu: float64(r.CPU) / 1000, mem: float64(r.Memory) / (4 << 30)}
-			byRequest[key] = l
-			k.lots = append(k.lots, l)
-		}
-		it.lot = l
-		l.items = append(l.items, it)
-		l.left += len(it.pods)
-		total = total.AddTimes(r, int64(len(it.pods)))
-	}
-	if len(k.lots) == 0 {
-		return k
-	}
-	k.appraise(total)
-	k.fill = filler{k: k, bin: bin{id: "\x00trial"}}
-	return k
-}
-
-// served reports whether any of the pools can serve the item.
-func (it *item) served(from, to int) bool {
-	for _, m := range it.masks[from:to] {
-		if m != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// appraise sets the worth of resources for what is to be packed, and of every lot and type in it.
-func (k *packer) appraise(total capacity.Resources) {
-	var offers []offer
-	for _, p := range k.s.pools[k.from:k.to] {
-		k.free = append(k.free, nil)
-		if p.Blocked != "" || p.Catalog == nil {
-			continue
-		}
-		seen := make([]bool, len(p.Catalog.Types))
-		for o := range p.open.All {
-			if t := p.Catalog.TypeOf(o); !seen[t] {
-				seen[t] = true
-				offers = append(offers, offer{free: p.free[t], price: p.Catalog.Offerings[o].Price})
-			}
-		}
-	}
-	k.worth = appraise(total, offers)
-	for i, p := range k.s.pools[k.from:k.to] {
-		for t := range p.free {
-			k.free[i] = append(k.free[i], k.worth.of(p.free[t]))
-		}
-	}
-	for _, l := range k.lots {
-		l.value = k.worth.of(l.requests)
-		k.demand += l.value * float64(l.left)
-	}
-}
-
-// place opens nodes seeded with the item until it is placed or nothing serves it.
-func (k *packer) place(it *item) {
-	if it.lot == nil || !it.served(k.from, k.to) {
+func (k *packer) pack(items []*item) {
+	k.makeRows(items)
+	if len(k.rows) == 0 {
 		return
 	}
-	for len(it.pods) > 0 {
-		sh, ok := k.best(it)
-		if !ok {
-			return
+	k.total = make([]float64, len(k.dims)+len(k.drivers))
+	for _, r := range k.rows {
+		for d, v := range r.size {
+			k.total[d] += v * float64(r.left)
 		}
-		k.open(sh)
+	}
+	k.makeShapes()
+	first := len(k.s.bins)
+	k.byReservation()
+	if len(k.rows) > 1 || k.rows[0].left > 1 {
+		k.byProgram()
+	}
+	k.byRow()
+	k.improve(first)
+	for _, it := range items {
+		it.row = nil
 	}
 }
 
-// room is how many pods of the item, of which left are left, the bin can still take.
-func (b *bin) room(it *item, left int) int {
-	m := it.masks[b.index]
-	if m == nil || !m.set.Has(b.chosen) || !it.d.class.Requests.Fits(b.free) {
-		return 0
+// maxStages bounds how often the linear program is solved anew for what the last solution, rounded down, left over.
+const maxStages = 8
+
+// byProgram buys what the linear program says, rounded down to whole nodes, and goes on with the rest.
+func (k *packer) byProgram() {
+	p := k.newProgram()
+	if p == nil {
+		return
 	}
-	if cu := it.custom[b.index]; len(cu) > 0 && !compatible(b.custom, cu) {
-		return 0
+	stages, rounds := maxStages, maxColumnRounds
+	if !p.lots[0].exact {
+		stages, rounds = 2+p.pods()/2500, 12+p.pods()/500
 	}
-	n := int(min(it.d.class.Requests.Count(b.free), int64(left)))
-	if ports := it.d.class.HostPorts; len(ports) > 0 {
-		if portsClash(b.ports, ports) {
-			return 0
+	k.budget = baseBudget + podBudget*p.pods()
+	for stage := range stages {
+		p.solve(rounds)
+		p.appraise()
+		if stage == 0 {
+			k.bound = p.m.value()
 		}
-		n = min(n, 1)
+		if !k.buy(p) || !p.restart(p.m.columns) {
+			return
+		}
 	}
-	if len(it.d.hosts.rules) > 0 {
-		n = min(n, it.d.hostRoom(b.id))
+}
+
+// The fillings a plan may try: some, and more for each pod.
+const (
+	baseBudget = 2000
+	podBudget  = 6
+)
+
+// buy opens the whole nodes of a solution; if there is none, one node of the column used most. It is false when that gets
+// nowhere.
+func (k *packer) buy(p *program) bool {
+	sol := p.solution()
+	bought := 0
+	for _, u := range sol {
+		bought += k.copies(p, u.column, int(u.level+1e-6))
+	}
+	if bought == 0 && len(sol) > 0 && sol[0].level > 0.4 {
+		bought = k.copies(p, sol[0].column, 1)
+	}
+	return bought > 0
+}
+
+// copies opens up to n nodes filled as the column says, until one can't be.
+func (k *packer) copies(p *program, c *column, n int) int {
+	for i := range n {
+		if !k.affords(c.sh) {
+			k.tight = true
+			return i
+		}
+		b := k.open(c.sh)
+		worth := 0.0
+		for x, l := range c.lots {
+			worth += k.give(b, p.lots[l], c.count[x])
+		}
+		worth += k.topUp(b)
+		if worth < c.sh.cost*worthwhile {
+			b.clear()
+			k.s.drop(b)
+			return i
+		}
 	}
 	return n
 }
 
-func compatible(a, b capacity.Requirements) bool {
-	return len(a) == 0 || len(b) == 0 || a.Overlaps(b) == nil
-}
+// worthwhile is the worth per dollar below which a node that could not be filled as planned is not bought.
+const worthwhile = 0.9
 
-// put moves n pods of the item into the bin. Domains were counted when the item was split off; hosts are counted here.
-func (s *solver) put(b *bin, it *item, n int) {
-	for _, p := range it.pods[:n] {
-		b.pods = append(b.pods, p)
-		b.steps = append(b.steps, s.step)
-		s.step++
+// give moves up to n pods of the lot into the bin and returns their worth.
+func (k *packer) give(b *bin, l *lot, n int) float64 {
+	worth := 0.0
+	for _, r := range l.rows {
+		if n == 0 {
+			break
+		}
+		got := r.give(b, n)
+		n -= got
+		worth += float64(got) * r.value
 	}
-	it.pods = it.pods[n:]
-	b.mask = b.mask.And(it.masks[b.index].set)
-	b.take(it, n)
-	b.used = b.used.AddTimes(it.d.class.Requests, int64(n))
+	return worth
 }
 
-// take counts n pods of the item in the bin's room, ports, labels and host rules.
-func (b *bin) take(it *item, n int) {
-	c := it.d.class
-	b.free = b.free.AddTimes(c.Requests, -int64(n))
-	if len(c.HostPorts) > 0 {
-		b.ports = append(slices.Clone(b.ports), c.HostPorts...)
-	}
-	if cu := it.custom[b.index]; len(cu) > 0 {
-		b.custom = b.custom.And(cu)
-	}
-	it.d.recordHost(b.id, n)
-}
-
-// shape is an offering of a pool filled with what suits it.
-type shape struct {
-	index    int
-	offering int
-	price    float64
-	counts   []take
-	value    float64
-}
-
-// take is how many pods of an item go into a shape.
-type take struct {
-	it *item
-	n  int
-}
-
-// efficiency is the worth of what the shape holds per dollar.
-func (sh shape) efficiency() float64 { return sh.value / sh.price }
-
-// best is the most efficient shape for the seed, or a smaller one that is nearly as good.
-func (k *packer) best(seed *item) (shape, bool) {
-	var kept []shape
-	top := 0.0
-	for i := k.from; i < k.to; i++ {
-		m := seed.masks[i]
-		if m == nil {
+// give moves up to n pods of the row into the bin, from one item after the other, so that no workload is on one node
+// only if another one of the same size could be there.
+func (r *row) give(b *bin, n int) int {
+	done := 0
+	for range r.items {
+		if done == n || r.left == 0 {
+			break
+		}
+		it := r.items[r.next]
+		r.next = (r.next + 1) % len(r.items)
+		want := n - done
+		if len(r.items) > 1 {
+			want = max(want*it.left/max(r.left, 1), 1)
+		}
+		if it.left == 0 {
 			continue
 		}
-		tried := k.candidates(i, m, seed)
-		var good []shape
-		for _, o := range tried {
-			if sh := k.fill.try(i, o, seed); len(sh.counts) > 0 {
-				good = append(good, sh)
-				top = max(top, sh.efficiency())
+		if got := b.room(it, min(want, it.left)); got > 0 {
+			b.put(it, got)
+			done += got
+		}
+	}
+	for _, it := range r.items {
+		if done == n {
+			break
+		}
+		if it.left > 0 {
+			if got := b.room(it, min(n-done, it.left)); got > 0 {
+				b.put(it, got)
+				done += got
 			}
 		}
-		k.favour(m, good)
-		kept = append(kept, good...)
 	}
-	if seed.d.clings() { // what does not go into this node goes nowhere
-		most := 0
-		for _, sh := range kept {
-			most = max(most, sh.of(seed))
-		}
-		kept = slices.DeleteFunc(kept, func(sh shape) bool { return sh.of(seed) < most })
-		top = 0
-		for _, sh := range kept {
-			top = max(top, sh.efficiency())
-		}
-	}
-	kept = slices.DeleteFunc(kept, func(sh shape) bool { return sh.efficiency() < top*(1-evenness) })
-	if len(kept) == 0 {
-		return shape{}, false
-	}
-	return slices.MinFunc(kept, func(a, b shape) int {
-		return cmp.Or(cmp.Compare(a.price, b.price), cmp.Compare(b.value, a.value), cmp.Compare(a.index, b.index), cmp.Compare(a.offering, b.offering))
-	}), true
+	return done
 }
 
-// of is how many pods of the item the shape holds.
-func (sh shape) of(it *item) int {
-	for _, c := range sh.counts {
-		if c.it == it {
-			return c.n
-		}
-	}
-	return 0
-}
-
-// clings reports whether the pods of the demand have to share a host with each other.
-func (d *demand) clings() bool {
-	return slices.ContainsFunc(d.hosts.rules, func(r *rule) bool { return r.kind == affinity && r.self })
-}
-
-// favour remembers the offerings that did best for a mask.
-func (k *packer) favour(m *mask, good []shape) {
-	if _, ok := k.favours[m]; ok || len(good) == 0 {
-		return
-	}
-	slices.SortStableFunc(good, func(a, b shape) int { return cmp.Compare(b.efficiency(), a.efficiency()) })
-	var out []int
-	for _, sh := range good[:min(len(good), maxFavours)] {
-		out = append(out, sh.offering)
-	}
-	k.favours[m] = out
-}
-
-// candidates are the offerings worth trying for the seed: those that did best for its mask lately, as long as there is
-// plenty left to pack, else a spread over sizes of those with the best bound on their efficiency. Why there is none is
-// left on the item.
-func (k *packer) candidates(index int, m *mask, seed *item) []int {
-	p := k.s.pools[index]
-	if k.opened%favourFor == 0 {
-		clear(k.favours)
-	}
-	if fav := k.favours[m]; len(fav) > 0 && !seed.d.clings() {
-		usable := slices.DeleteFunc(slices.Clone(fav), func(o int) bool {
-			t := p.Catalog.TypeOf(o)
-			return !p.left.allows(p.Catalog.Types[t].Capacity) || !seed.d.class.Requests.Fits(p.free[t]) || k.free[index-k.from][t]*4 > k.demand
-		})
-		if len(usable) == len(fav) {
-			return usable
-		}
-		delete(k.favours, m)
-	}
-	type bounded struct {
-		offering int
-		bound    float64
-	}
-	// The best bound in each size class, where sizes are a fifth apart in price.
-	sizes := map[int]bounded{}
-	limited := false
-	for _, o := range m.best {
-		off := &p.Catalog.Offerings[o]
-		t := p.Catalog.TypeOf(o)
-		if !p.left.allows(off.Type.Capacity) {
-			limited = true
+// topUp fills what room is left, largest worth first.
+func (k *packer) topUp(b *bin) float64 {
+	worth := 0.0
+	for _, r := range k.rows {
+		if r.left == 0 || !r.request.Fits(b.free) {
 			continue
 		}
-		if !seed.d.class.Requests.Fits(p.free[t]) {
-			continue
-		}
-		b := bounded{o, min(k.free[index-k.from][t], k.demand) / off.Price}
-		size := int(math.Floor(math.Log(off.Price) * 4))
-		if have, ok := sizes[size]; !ok || b.bound > have.bound {
-			sizes[size] = b
+		worth += float64(r.give(b, r.left)) * r.value
+	}
+	return worth
+}
+
+// byRow opens nodes for what is left, one after the other: the first row that has pods seeds it, and of all shapes the one
+// whose filling is worth most per dollar is bought, as often as the counts allow.
+func (k *packer) byRow() {
+	k.worthless()
+	bySize := slices.SortedStableFunc(slices.Values(k.rows), func(a, b *row) int { return cmp.Compare(k.bulk(b.size), k.bulk(a.size)) })
+	for _, r := range bySize {
+		for r.left > 0 && k.openFor(r, k.rows) {
 		}
 	}
-	if len(sizes) == 0 {
-		if limited {
-			seed.blocked(LimitReached, p.Name, p.left.String())
+}
+
+// worthless gives rows that the linear program did not appraise the worth of their size.
+func (k *packer) worthless() {
+	scale := 0.0
+	for _, r := range k.rows {
+		if r.value > 0 {
+			scale = max(scale, r.value/k.bulk(r.size))
 		}
-		return nil
 	}
-	list := make([]bounded, 0, len(sizes))
-	for _, b := range sizes {
-		list = append(list, b)
-	}
-	slices.SortFunc(list, func(a, b bounded) int {
-		return cmp.Or(cmp.Compare(b.bound, a.bound), cmp.Compare(a.offering, b.offering))
-	})
-	var out []int
-	for _, b := range list[:min(len(list), maxCandidates)] {
-		if b.bound >= list[0].bound/2 || seed.d.clings() {
-			out = append(out, b.offering)
+	for _, r := range k.rows {
+		if r.value <= 0 {
+			r.value = max(scale, 1e-9) * k.bulk(r.size)
 		}
+	}
+}
+
+// openFor opens the best node for a pod of the row; false if there is none, with the reason on its items.
+func (k *packer) openFor(seed *row, rows []*row) bool {
+	pieces := k.piecesFor(seed, rows)
+	sh, takes := k.bestShape(seed, pieces)
+	if sh == nil {
+		return false
+	}
+	for n := 0; k.affords(sh); n++ {
+		for _, t := range takes {
+			if n > 0 && t.p.left < t.n {
+				return true
+			}
+		}
+		b := k.open(sh)
+		seed.give(b, 1)
+		for _, t := range takes {
+			r := k.rows[t.p.index]
+			want := t.n
+			if r == seed {
+				want--
+			}
+			r.give(b, want)
+		}
+		if len(b.takes) == 0 {
+			k.s.drop(b)
+			return n > 0
+		}
+	}
+	return true
+}
+
+// maxPieces bounds the rows that are looked at to fill up one node.
+const maxPieces = 150
+
+// piecesFor are the rows to fill a node with: all that have pods or, of too many, some of every size.
+func (k *packer) piecesFor(seed *row, rows []*row) []*piece {
+	var out []*piece
+	for _, r := range rows {
+		if r.left > 0 {
+			out = append(out, &r.piece)
+		}
+	}
+	if n := len(out); n > maxPieces {
+		few := []*piece{&seed.piece}
+		for i := range maxPieces {
+			if p := out[i*n/maxPieces]; p != &seed.piece {
+				few = append(few, p)
+			}
+		}
+		out = few
 	}
 	return out
 }
+
+// bestShape is the shape whose filling around a pod of the seed is worth most per dollar.
+func (k *packer) bestShape(seed *row, pieces []*piece) (*shape, []pieceTake) {
+	everything := 0.0
+	k.most = 0
+	for _, p := range pieces {
+		k.most = max(k.most, p.value/k.bulk(p.size))
+		everything += p.value * float64(p.left)
+	}
+	type candidate struct {
+		sh    *shape
+		bound float64
+	}
+	var list []candidate
+	for _, sh := range k.candidates(seed, len(pieces)) {
+		if !sh.takes(seed.set) || !fits(seed.size, sh.room) {
+			continue
+		}
+		if !k.affords(sh) {
+			k.tight = true
+			for _, it := range seed.items {
+				it.blocked(LimitReached, sh.pool.Name, sh.pool.left.String())
+			}
+			continue
+		}
+		bound := everything
+		bound = min(bound, k.most*(sh.room[0]/1000+sh.room[1]/(4<<30)))
+		list = append(list, candidate{sh, bound / sh.cost})
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(b.bound, a.bound) })
+	var best *shape
+	var bestTakes []pieceTake
+	top, most := 0.0, 0
+	clings := seed.clings()
+	var tried []candidate
+	for _, c := range list {
+		if c.bound <= top && !clings {
+			break
+		}
+		floor := top * c.sh.cost
+		if clings {
+			floor = 0 // what does not go into this node goes nowhere
+		}
+		takes, value := k.fill.fill(c.sh, pieces, &seed.piece, floor, rowEffort)
+		held := 0
+		for _, t := range takes {
+			if t.p == &seed.piece {
+				held = t.n
+			}
+		}
+		e := value / c.sh.cost
+		tried = append(tried, candidate{c.sh, e})
+		if better := e > top*(1+1e-9); (clings && held > most) || (better && (!clings || held == most)) {
+			best, bestTakes, top, most = c.sh, takes, e, held
+		}
+	}
+	slices.SortStableFunc(tried, func(a, b candidate) int { return cmp.Compare(b.bound, a.bound) })
+	if _, known := k.favours[seed.set]; !known && !clings && len(tried) > 0 {
+		for _, c := range tried[:min(len(tried), maxFavours)] {
+			k.favours[seed.set] = append(k.favours[seed.set], c.sh)
+		}
+	}
+	return best, bestTakes
+}
+
+const rowEffort = 30
+
+// Where there is much to choose from, the shapes that were best lately are believed to stay the best for some nodes.
+const (
+	maxFavours = 4
+	favourFor  = 32
+)
+
+// candidates are the shapes to try for a row.
+func (k *packer) candidates(seed *row, pieces int) []*shape {
+	if k.opened++; k.opened%favourFor == 0 || pieces < maxPieces/2 {
+		clear(k.favours)
+	}
+	fav := k.favours[seed.set]
+	if len(fav) == 0 || seed.clings() || slices.ContainsFunc(fav, func(sh *shape) bool { return !fits(seed.size, sh.room) || !k.affords(sh) }) {
+		delete(k.favours, seed.set)
+		return k.shapes
+	}
+	return fav
+}
+
+func fits(size, room []float64) bool {
+	for d, v := range size {
+		if v > room[d] {
+			return false
+		}
+	}
+	return true
+}
+
+// bulk measures a size in one number: its cores, memory at 4 GiB a core, and whatever else it asks for by its share.
+func (k *packer) bulk(size []float64) float64 {
+	n := size[0]/1000 + size[1]/(4<<30)
+	for d := 2; d < len(k.dims); d++ {
+		switch k.dims[d] {
+		case corev1.ResourcePods:
+			n += size[d] * 0.01
+		case corev1.ResourceEphemeralStorage:
+			n += size[d] / (40 << 30)
+		default:
+			n += size[d] * 32
+		}
+	}
+	return max(n, 1e-6)
+}
+
+// DefaultEvenness is how much dearer, in parts of its price, a node counts that could hold everything there is to pack. One
+// that could hold a tenth of it counts a tenth of that dearer, and so on.
+const DefaultEvenness = 0.01
+
+// costOf is what the choice of a shape goes by.
+func (k *packer) costOf(sh *shape) float64 {
+	evenness := DefaultEvenness
+	if e := sh.pool.Evenness; e != nil {
+		evenness = *e
+	}
+	share := 1.0
+	for d := range 2 {
+		if k.total[d] > 0 {
+			share = min(share, sh.room[d]/k.total[d])
+		}
+	}
+	return max(sh.price, minPrice) * (1 + evenness*share)
+}
+
+// minPrice stands in for the price of what costs nothing, so that of two such nodes the fuller one is better.
+const minPrice = 1e-6
 
 // blocked notes why the item cannot go to the pool; the reason that came nearest stays.
 func (it *item) blocked(why Reason, pool, detail string) {
 	if why.rank() > it.why.rank() {
 		it.why, it.whyPool, it.whyDetail = why, pool, detail
-	}
-}
-
-// open buys the shape as often as the counts allow.
-func (k *packer) open(sh shape) {
-	s := k.s
-	p := s.pools[sh.index]
-	t := p.Catalog.TypeOf(sh.offering)
-	for {
-		b := &bin{id: fmt.Sprintf("\x00new-%d", len(s.bins)), pool: p, index: sh.index, chosen: sh.offering, mask: p.open, free: p.free[t], used: p.overhead[t]}
-		for _, c := range sh.counts {
-			if n := min(c.n, b.room(c.it, len(c.it.pods))); n > 0 {
-				s.put(b, c.it, n)
-				c.it.lot.left -= n
-				k.demand -= c.it.lot.value * float64(n)
-			}
-		}
-		if len(b.pods) == 0 {
-			return // what went in on trial may go nowhere else: affinity to the host the first of them is on
-		}
-		p.left.take(p.Catalog.Types[t].Capacity)
-		s.bins = append(s.bins, b)
-		k.opened++
-		for _, c := range sh.counts {
-			if len(c.it.pods) < c.n {
-				return
-			}
-		}
-		if !p.left.allows(p.Catalog.Types[t].Capacity) {
-			return
-		}
 	}
 }

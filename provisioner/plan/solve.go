@@ -11,24 +11,25 @@ import (
 
 // solver is the state of one Solve.
 type solver struct {
-	in       Input
-	pools    []*pool
-	nodes    []*node
-	demands  []*demand
-	counters []*counter
-	bins     []*bin
-	step     int
-	out      Result
-	stuck    []stuck
-	masks    map[maskKey]*mask
-	caps     caps
-	recap    bool // a cap was added: the plan has to be made anew
+	in           Input
+	pools        []*pool
+	nodes        []*node
+	demands      []*demand
+	bins         []*bin
+	hosts        int // hosts so far: nodes of the view, then bins
+	step         int
+	out          Result
+	stuck        []stuck
+	caps         caps
+	reservations map[string]int // how many more instances each reservation takes
+	recap        bool           // a cap was added: the plan has to be made anew
 }
 
 // stuck are pods of a demand that found no place, with the reason if packing knows it better than matching.
 type stuck struct {
 	d      *demand
 	pods   []*capacity.Pod
+	item   *item // or what is left of it in the end
 	why    Reason
 	pool   string
 	detail string
@@ -45,7 +46,7 @@ func Solve(in Input) Result {
 	}
 	caps := caps{}
 	for round := 0; ; round++ {
-		s := &solver{in: in, caps: caps, masks: map[maskKey]*mask{}}
+		s := &solver{in: in, caps: caps}
 		s.run()
 		if !s.recap || round == maxRounds {
 			return s.out
@@ -64,14 +65,16 @@ type domainCap struct {
 	detail string
 }
 
-func capKey(d *demand, at spot) string {
-	return fmt.Sprintf("%s %d %s", d.class.ID, d.priority, at.key())
+func capKey(d *demand, at string) string {
+	return fmt.Sprintf("%s %d %s", d.class.ID, d.priority, at)
 }
 
 func (s *solver) run() {
+	s.countReservations()
 	s.compile()
 	for _, n := range s.in.View.Nodes {
-		s.nodes = append(s.nodes, prepareNode(n))
+		s.nodes = append(s.nodes, prepareNode(n, s.hosts))
+		s.hosts++
 	}
 	s.topology()
 	for i := 0; i < len(s.demands); {
@@ -97,13 +100,14 @@ func (s *solver) tier(demands []*demand) {
 	}
 	s.pack(items)
 	for _, it := range items {
-		if len(it.pods) > 0 {
-			if len(it.at) > 0 {
-				s.caps[capKey(it.d, it.at)] = domainCap{most: it.share - len(it.pods), why: it.why, pool: it.whyPool, detail: it.whyDetail}
-				s.recap = true
-			}
-			s.stuck = append(s.stuck, stuck{d: it.d, pods: it.pods, why: it.why, pool: it.whyPool, detail: it.whyDetail})
+		if it.left == 0 {
+			continue
 		}
+		if len(it.at) > 0 {
+			s.caps[capKey(it.d, it.at.key())] = domainCap{most: len(it.pods) - it.left, why: it.why, pool: it.whyPool, detail: it.whyDetail}
+			s.recap = true
+		}
+		s.stuck = append(s.stuck, stuck{d: it.d, item: it, why: it.why, pool: it.whyPool, detail: it.whyDetail})
 	}
 }
 

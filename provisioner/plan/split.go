@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -11,23 +12,37 @@ import (
 
 // item is a share of a demand that may go to new nodes of certain domains.
 type item struct {
-	d    *demand
-	at   spot
-	pods []*capacity.Pod
-	// share is how many pods the item got when the demand was split; cap what an earlier round learned it may get at most.
-	share int
-	cap   *domainCap
+	d  *demand
+	at spot
+	// pods and their steps, in the order they were dealt. Packing works with their number; left are those not in a bin.
+	pods  []*capacity.Pod
+	steps []int
+	left  int
+	// cap is what an earlier round learned the item may get at most.
+	cap *domainCap
 	// masks are, a pool, the offerings that will do: the class's own, narrowed to the domains. Nil where the pool cannot be used.
 	masks []*mask
 	// custom are, a pool, what the item asks of labels the pool leaves open.
-	custom []capacity.Requirements
+	custom    []capacity.Requirements
+	customKey string
 
-	lot   *lot
-	trial int // pods put into the bin on trial
+	row *row
 
 	why       Reason
 	whyPool   string
 	whyDetail string
+}
+
+// anywhere is an item that may go wherever its class may.
+func (s *solver) anywhere(d *demand) *item {
+	it := &item{d: d, pods: d.pods, masks: make([]*mask, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
+	for i, f := range d.pools {
+		if f.ok {
+			it.masks[i], it.custom[i] = f.mask, f.custom
+			it.customKey += f.customKey
+		}
+	}
+	return it
 }
 
 // split gives every pod of the demand its domains. A class without zone-like rules is one item that may go anywhere. A
@@ -38,19 +53,19 @@ func (s *solver) split(d *demand) []*item {
 		return nil
 	}
 	if len(d.keys) == 0 {
-		it := &item{d: d, pods: d.pods, masks: make([]*mask, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
-		for i, f := range d.pools {
-			if f.ok {
-				it.masks[i], it.custom[i] = s.intern(i, f.mask), f.custom
-			}
+		it := s.anywhere(d)
+		for range d.pods {
+			it.steps = append(it.steps, s.step)
+			s.step++
 		}
+		it.left, d.pods = len(d.pods), nil
 		return []*item{it}
 	}
 	choices := s.choices(d, d.keys)
 	for len(d.pods) > 0 {
 		best := -1
 		for i, c := range choices {
-			if c.cap != nil && c.share >= c.cap.most {
+			if c.cap != nil && c.left >= c.cap.most {
 				continue
 			}
 			if d.allowed(c.at) && (best < 0 || d.load(c.at) < d.load(choices[best].at)) {
@@ -60,15 +75,16 @@ func (s *solver) split(d *demand) []*item {
 		if best < 0 {
 			break
 		}
-		choices[best].pods = append(choices[best].pods, d.pods[0])
-		choices[best].share++
+		it := choices[best]
+		it.pods, it.steps, it.left = append(it.pods, d.pods[0]), append(it.steps, s.step), it.left+1
+		s.step++
 		d.pods = d.pods[1:]
-		d.record(choices[best].at, 1)
+		d.record(it.at, 1)
 	}
 	if len(d.pods) > 0 {
 		s.stuck = append(s.stuck, s.leftOver(d, choices))
 	}
-	return slices.DeleteFunc(choices, func(it *item) bool { return len(it.pods) == 0 })
+	return slices.DeleteFunc(choices, func(it *item) bool { return it.left == 0 })
 }
 
 // leftOver says why pods of a demand got no domain: a domain that took no more, if there is one, else the rules themselves.
@@ -151,13 +167,7 @@ func (s *solver) compareItems(a, b *item) int {
 		case x == nil:
 			return 1
 		default:
-			px, py := p.Catalog.Offerings[x.set.First()].Price, p.Catalog.Offerings[y.set.First()].Price
-			if px < py {
-				return -1
-			} else if px > py {
-				return 1
-			}
-			return 0
+			return cmp.Compare(p.Catalog.Offerings[x.set.First()].Price, p.Catalog.Offerings[y.set.First()].Price)
 		}
 	}
 	return 0
@@ -165,8 +175,9 @@ func (s *solver) compareItems(a, b *item) int {
 
 // itemAt is the item for one choice of domains, nil if no pool can make such a node.
 func (s *solver) itemAt(d *demand, p spot) *item {
+	key := p.key()
 	it := &item{d: d, at: p, masks: make([]*mask, len(s.pools)), custom: make([]capacity.Requirements, len(s.pools))}
-	if c, ok := s.caps[capKey(d, p)]; ok {
+	if c, ok := s.caps[capKey(d, key)]; ok {
 		it.cap = &c
 	}
 	found := false
@@ -174,9 +185,15 @@ func (s *solver) itemAt(d *demand, p spot) *item {
 		if !f.ok {
 			continue
 		}
-		set, custom, ok := s.pools[i].at(p, f)
-		if ok {
-			it.masks[i], it.custom[i], found = s.intern(i, set), custom, true
+		custom, ok := s.pools[i].customAt(p, f)
+		if !ok {
+			continue
+		}
+		if m := s.pools[i].at(f.mask, p, key); !m.set.Empty() {
+			it.masks[i], it.custom[i], found = m, custom, true
+			if len(custom) > 0 {
+				it.customKey += spell(custom)
+			}
 		}
 	}
 	if !found {
@@ -185,22 +202,20 @@ func (s *solver) itemAt(d *demand, p spot) *item {
 	return it
 }
 
-// at narrows a fit to the domains.
-func (q *pool) at(p spot, f fit) (capacity.Set, capacity.Requirements, bool) {
-	mask, custom := f.mask, f.custom
+// customAt narrows what a fit asks of labels the pool leaves open to the domains; false if the pool has no such label.
+func (q *pool) customAt(p spot, f fit) (capacity.Requirements, bool) {
+	custom := f.custom
 	for key, v := range p {
 		if q.Catalog.Defines(key) {
-			mask = mask.And(q.Catalog.WithValue(key, v))
 			continue
 		}
-		have := q.Requirements.Get(key)
-		if _, ok := q.Requirements[key]; !ok || !have.Has(v) {
-			return nil, nil, false
+		if have, ok := q.Requirements[key]; !ok || !have.Has(v) {
+			return nil, false
 		}
 		if r, ok := custom[key]; ok && !r.Has(v) {
-			return nil, nil, false
+			return nil, false
 		}
 		custom = custom.With(capacity.In(key, v))
 	}
-	return mask, custom, !mask.Empty()
+	return custom, true
 }

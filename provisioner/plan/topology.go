@@ -4,7 +4,10 @@
 package plan
 
 import (
+	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,17 +16,32 @@ import (
 )
 
 // counter counts pods that a selector matches (or that own an anti-affinity term), by domain of one topology key.
-// A domain is a label value; for kubernetes.io/hostname it is the ID of a node or new node.
+// A domain is a label value; for kubernetes.io/hostname it is the number of a host, new nodes included.
 type counter struct {
+	id     int
 	key    string
-	match  func(*capacity.Class) bool
-	counts map[string]int
+	counts map[string]int // by domain; nil for host names
+	hosts  map[int]int    // by host; nil for other keys
 	total  int
+	// match says whether pods of a class are counted, on whether those on a node of the view are. ending says whether pods
+	// that are being deleted are.
+	match  func(*capacity.Class) bool
+	on     func(*node) bool
+	ending bool
 }
 
 func (c *counter) add(domain string, n int) {
 	c.counts[domain] += n
 	c.total += n
+}
+
+func (c *counter) addHost(host, n int) {
+	c.total += n
+	if n += c.hosts[host]; n == 0 {
+		delete(c.hosts, host)
+	} else {
+		c.hosts[host] = n
+	}
 }
 
 // rule is one topology constraint of a class, or an anti-affinity term of other pods that the class runs into.
@@ -45,6 +63,12 @@ const (
 	anti
 )
 
+// unlimited is a number of pods nothing bounds.
+const unlimited = math.MaxInt
+
+// aboutHosts reports whether the rule's domains are hosts.
+func (r *rule) aboutHosts() bool { return r.key == corev1.LabelHostname }
+
 // allows reports whether one more pod may go to the domain.
 func (r *rule) allows(domain string) bool {
 	n := r.counter.counts[domain]
@@ -61,167 +85,44 @@ func (r *rule) allows(domain string) bool {
 	}
 }
 
-// room is how many more pods of the class the domain may take right now; only meaningful for hostname rules, whose
-// least loaded domain is always an empty new node.
-func (r *rule) room(domain string) int {
-	n := r.counter.counts[domain]
-	switch {
-	case !r.allows(domain):
+// room is how many more pods of the class the host may take. The least loaded host is always an empty new one.
+func (r *rule) room(host int) int {
+	n := r.counter.hosts[host]
+	switch r.kind {
+	case affinity:
+		if n > 0 || (r.self && r.counter.total == 0) {
+			return unlimited
+		}
 		return 0
-	case r.kind == spread && r.self:
-		return r.maxSkew - n
-	case r.kind == anti && r.self:
-		return 1
+	case anti:
+		switch {
+		case n > 0:
+			return 0
+		case r.self:
+			return 1
+		}
+		return unlimited
 	default:
-		return int(^uint(0) >> 1)
+		switch {
+		case r.self:
+			return max(r.maxSkew-n, 0)
+		case n > r.maxSkew:
+			return 0
+		}
+		return unlimited
 	}
 }
 
-// least is the smallest count over the domains that matter; 0 for host names, since a new node is always possible, and
-// while there are fewer domains than minDomains.
+// least is the smallest count over the domains that matter, 0 while there are fewer domains than minDomains.
 func (r *rule) least() int {
-	if r.key == corev1.LabelHostname || len(r.domains) < r.minDom || len(r.domains) == 0 {
+	if len(r.domains) < r.minDom || len(r.domains) == 0 {
 		return 0
 	}
-	least := int(^uint(0) >> 1)
+	least := unlimited
 	for d := range r.domains {
 		least = min(least, r.counter.counts[d])
 	}
 	return least
-}
-
-// topology builds the counters and rules that the demanded classes need and fills in the pods of the view.
-func (s *solver) topology() {
-	counters := map[string]*counter{}
-	get := func(id, key string, match func(*capacity.Class) bool) *counter {
-		id = key + "\x00" + id
-		c := counters[id]
-		if c == nil {
-			c = &counter{key: key, match: match, counts: map[string]int{}}
-			counters[id] = c
-			s.counters = append(s.counters, c)
-		}
-		return c
-	}
-	for _, d := range s.demands {
-		c := d.class
-		for _, sp := range c.Spread {
-			ct := get("s\x00"+c.Namespace+"\x00"+sp.Selector.String(), sp.Key, func(o *capacity.Class) bool { return sp.Matches(c.Namespace, o) })
-			d.rules = append(d.rules, &rule{kind: spread, key: sp.Key, counter: ct, self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, domains: s.domains(d, sp)})
-		}
-		for _, t := range c.Affinity {
-			d.rules = append(d.rules, &rule{kind: affinity, key: t.Key, counter: get("t\x00"+t.ID, t.Key, t.Matches), self: t.Matches(c)})
-		}
-		for _, t := range c.AntiAffinity {
-			d.rules = append(d.rules, &rule{kind: anti, key: t.Key, counter: get("t\x00"+t.ID, t.Key, t.Matches), self: t.Matches(c)})
-		}
-	}
-	s.inverse(get)
-	for _, n := range s.nodes {
-		for c, k := range n.Pods {
-			for _, ct := range s.counters {
-				if ct.match(c) {
-					if dom, ok := n.domain(ct.key); ok {
-						ct.add(dom, k)
-					}
-				}
-			}
-		}
-	}
-	for _, d := range s.demands {
-		for _, ct := range s.counters {
-			if ct.match(d.class) {
-				d.counted = append(d.counted, ct)
-			}
-		}
-		d.settle()
-	}
-}
-
-// inverse adds a rule to every class that an anti-affinity term of another pod, placed or demanded, selects: where that
-// pod is, the class may not go. Owners of equal terms are counted together.
-func (s *solver) inverse(get func(id, key string, match func(*capacity.Class) bool) *counter) {
-	owners := map[string]map[*capacity.Class]bool{}
-	terms := map[string]capacity.PodTerm{}
-	note := func(c *capacity.Class) {
-		for _, t := range c.AntiAffinity {
-			id := t.Key + "\x00" + t.ID
-			if owners[id] == nil {
-				owners[id], terms[id] = map[*capacity.Class]bool{}, t
-			}
-			owners[id][c] = true
-		}
-	}
-	for _, n := range s.nodes {
-		for c := range n.Pods {
-			note(c)
-		}
-	}
-	for _, d := range s.demands {
-		note(d.class)
-	}
-	ids := make([]string, 0, len(terms))
-	for id := range terms {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		t, own := terms[id], owners[id]
-		for _, d := range s.demands {
-			if t.Matches(d.class) {
-				ct := get("o\x00"+t.ID, t.Key, func(o *capacity.Class) bool { return own[o] })
-				d.rules = append(d.rules, &rule{kind: anti, key: t.Key, counter: ct, self: own[d.class]})
-			}
-		}
-	}
-}
-
-// domains are the values of a spread's key that count for the class: those of nodes its policies admit and those a new
-// node of a pool it fits could have. Nil for host names.
-func (s *solver) domains(d *demand, sp capacity.Spread) map[string]bool {
-	if sp.Key == corev1.LabelHostname {
-		return nil
-	}
-	out := map[string]bool{}
-	for _, n := range s.nodes {
-		if n.Phase == capacity.Leaving {
-			continue
-		}
-		v, ok := n.domain(sp.Key)
-		if !ok || v == "" {
-			continue
-		}
-		if sp.HonorAffinity && !n.Satisfies(d.class.NodeTerms) {
-			continue
-		}
-		if _, ok := d.class.Tolerates(n.Taints); sp.HonorTaints && !ok {
-			continue
-		}
-		out[v] = true
-	}
-	for i, f := range d.pools {
-		if f.ok {
-			for _, v := range s.pools[i].valuesOf(sp.Key, f) {
-				out[v] = true
-			}
-		}
-	}
-	return out
-}
-
-// valuesOf lists the values of a label key that a new node of the pool could have for a class.
-func (q *pool) valuesOf(key string, f fit) []string {
-	if q.Catalog.Defines(key) {
-		return q.Catalog.Values(key, f.mask)
-	}
-	r, ok := f.custom[key]
-	if !ok {
-		r, ok = q.Requirements[key]
-	}
-	if ok && r.Finite() {
-		return r.Values()
-	}
-	return nil
 }
 
 // spot is a choice of one domain for each topology key a class is concerned with, host names apart.
@@ -250,14 +151,14 @@ type hostRules struct {
 // it is counted, and its rules about hosts.
 func (d *demand) settle() {
 	for _, r := range d.rules {
-		if r.key == corev1.LabelHostname {
+		if r.aboutHosts() {
 			d.hosts.rules = append(d.hosts.rules, r)
 		} else {
 			d.keys = append(d.keys, r.key)
 		}
 	}
 	for _, c := range d.counted {
-		if c.key == corev1.LabelHostname {
+		if c.hosts != nil {
 			d.hosts.counted = append(d.hosts.counted, c)
 		} else {
 			d.keys = append(d.keys, c.key)
@@ -267,10 +168,25 @@ func (d *demand) settle() {
 	d.keys = slices.Compact(d.keys)
 }
 
+// signature spells the rules out: equal texts are equal rules.
+func (h *hostRules) signature() string {
+	if len(h.rules)+len(h.counted) == 0 {
+		return ""
+	}
+	var b []byte
+	for _, r := range h.rules {
+		b = fmt.Appendf(b, "%d %d %t %d;", r.kind, r.counter.id, r.self, r.maxSkew)
+	}
+	for _, c := range h.counted {
+		b = strconv.AppendInt(append(b, ' '), int64(c.id), 10)
+	}
+	return string(b)
+}
+
 // allowed reports whether the class may go to these domains.
 func (d *demand) allowed(p spot) bool {
 	for _, r := range d.rules {
-		if r.key == corev1.LabelHostname {
+		if r.aboutHosts() {
 			continue
 		}
 		dom, ok := p[r.key]
@@ -281,20 +197,32 @@ func (d *demand) allowed(p spot) bool {
 	return true
 }
 
-// hostRoom is how many pods of the class may join those already on a host.
-func (d *demand) hostRoom(host string) int {
-	n := int(^uint(0) >> 1)
-	for _, r := range d.hosts.rules {
+// room is how many pods of the class may join those already on a host.
+func (h *hostRules) room(host int) int {
+	n := unlimited
+	for _, r := range h.rules {
 		n = min(n, r.room(host))
 	}
 	return n
+}
+
+// record counts n pods of the class on a host, or takes them back for negative n.
+func (h *hostRules) record(host, n int) {
+	for _, c := range h.counted {
+		c.addHost(host, n)
+	}
+}
+
+// clings reports whether the pods have to share a host with each other.
+func (h *hostRules) clings() bool {
+	return slices.ContainsFunc(h.rules, func(r *rule) bool { return r.kind == affinity && r.self })
 }
 
 // load is how crowded the domains are for the class: the sum of its spread counters.
 func (d *demand) load(p spot) int {
 	n := 0
 	for _, r := range d.rules {
-		if r.kind == spread && r.key != corev1.LabelHostname {
+		if r.kind == spread && !r.aboutHosts() {
 			n += r.counter.counts[p[r.key]]
 		}
 	}
@@ -304,15 +232,8 @@ func (d *demand) load(p spot) int {
 // record counts n pods of the class at the domains, or takes them back for negative n.
 func (d *demand) record(p spot, n int) {
 	for _, c := range d.counted {
-		if dom, ok := p[c.key]; ok {
+		if dom, ok := p[c.key]; ok && c.counts != nil {
 			c.add(dom, n)
 		}
-	}
-}
-
-// recordHost counts n pods of the class on a host, or takes them back for negative n.
-func (d *demand) recordHost(host string, n int) {
-	for _, c := range d.hosts.counted {
-		c.add(host, n)
 	}
 }

@@ -89,6 +89,13 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 		p.Weight = *np.Spec.Weight
 	}
 	p.LookAhead = lookAhead(np)
+	if v, ok := np.Annotations[capacity.EvennessAnnotation]; ok {
+		if e, err := capacity.ParseEvenness(v); err != nil {
+			p.Problems = append(p.Problems, fmt.Sprintf("NodePool %q: %v", np.Name, err))
+		} else {
+			p.Evenness = &e
+		}
+	}
 	p.Limits = corev1.ResourceList{}
 	for name, q := range np.Spec.Limits {
 		if name == "nodes" {

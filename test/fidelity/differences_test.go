@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/slipway-sh/slipway/test/builder"
 )
@@ -21,8 +19,8 @@ import (
 type difference struct {
 	name string
 	why  string
-	// planner says which side takes the pod; either that the other is possible, too.
-	planner, either bool
+	// planner says which side takes the pod.
+	planner bool
 	// explains reports whether the difference may be seen for the node; nil if the generator makes no such case.
 	explains func(w world, n *corev1.Node) bool
 	// example is the smallest case, about its first node.
@@ -61,61 +59,6 @@ func differences() []difference {
 				nodes: []*corev1.Node{node("n").Obj()},
 				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
 				pod:   builder.Pod("p").Labels(web).NodeSpread(1, web).Obj(),
-			},
-		},
-		{
-			name: "spread, pods on nodes that do not count",
-			why:  "a limit of the planner: pods on nodes that the constraint's policies leave out count in their domain",
-			explains: func(w world, _ *corev1.Node) bool {
-				return slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { return leftOut(w.pod, n) })
-			},
-			example: world{
-				nodes: []*corev1.Node{node("n").Zone("a").Label("team", "x").Obj(), node("other").Zone("a").Obj(), node("third").Zone("b").Label("team", "x").Obj()},
-				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("other").Obj()},
-				pod:   builder.Pod("p").Labels(web).NodeSelector("team", "x").ZoneSpread(1, web).Obj(),
-			},
-		},
-		{
-			name:   "spread, terminating pods",
-			why:    "a limit of the planner: a pod that is being deleted counts until it is gone",
-			either: true,
-			explains: func(w world, _ *corev1.Node) bool {
-				return len(w.pod.Spec.TopologySpreadConstraints) > 0 && slices.ContainsFunc(w.bound, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
-			},
-			example: world{
-				nodes: []*corev1.Node{node("n").Zone("a").Obj(), node("other").Zone("b").Obj()},
-				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Deleted(builder.Epoch().Add(time.Hour)).Obj()},
-				pod:   builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj(),
-			},
-		},
-		{
-			name:    "spread, cordoned domains",
-			why:     "a limit of the planner: a zone in which every node is cordoned is no domain, so its emptiness does not hold pods back, and it does not count for minDomains",
-			planner: true,
-			either:  true,
-			explains: func(w world, _ *corev1.Node) bool {
-				return len(w.pod.Spec.TopologySpreadConstraints) > 0 && slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { return n.Spec.Unschedulable })
-			},
-			example: world{
-				nodes: []*corev1.Node{node("n").Zone("a").Obj(), node("other").Zone("b").Cordoned().Obj()},
-				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
-				pod:   builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj(),
-			},
-		},
-		{
-			name:    "an empty label value",
-			why:     "a limit of the planner: nodes with an empty value of the topology key are no domain of a spread",
-			planner: true,
-			either:  true,
-			explains: func(w world, _ *corev1.Node) bool {
-				return slices.ContainsFunc(w.pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
-					return slices.ContainsFunc(w.nodes, func(n *corev1.Node) bool { v, ok := n.Labels[c.TopologyKey]; return ok && v == "" })
-				})
-			},
-			example: world{
-				nodes: []*corev1.Node{node("n").Label("team", "x").Obj(), node("other").Label("team", "").Obj()},
-				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
-				pod:   spreadOver("team", builder.Pod("p").Labels(web).ZoneSpread(1, web).Obj()),
 			},
 		},
 		{
@@ -191,22 +134,4 @@ func portOn(ip string, p *corev1.Pod) *corev1.Pod {
 
 func spreadsOver(p *corev1.Pod, key string) bool {
 	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == key })
-}
-
-func spreadOver(key string, p *corev1.Pod) *corev1.Pod {
-	p.Spec.TopologySpreadConstraints[0].TopologyKey = key
-	return p
-}
-
-// leftOut reports whether a policy of one of the pod's spread constraints keeps the node from counting, or the node lacks
-// the label of another constraint.
-func leftOut(p *corev1.Pod, n *corev1.Node) bool {
-	honor := func(policy *corev1.NodeInclusionPolicy, standard bool) bool {
-		return (policy == nil && standard) || (policy != nil && *policy == corev1.NodeInclusionPolicyHonor)
-	}
-	matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n)
-	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
-		_, labelled := n.Labels[c.TopologyKey]
-		return !labelled || (honor(c.NodeAffinityPolicy, true) && (!matches || err != nil)) || (honor(c.NodeTaintsPolicy, false) && len(n.Spec.Taints) > 0)
-	})
 }

@@ -111,7 +111,7 @@ func (y *tally) compare(t *testing.T, s *stock, c *planner, seed uint64, w world
 		}
 		switch {
 		case scheduler == planner:
-		case slices.ContainsFunc(differences(), func(d difference) bool { return (d.either || d.planner == planner) && d.explains(w, n) }):
+		case slices.ContainsFunc(differences(), func(d difference) bool { return d.planner == planner && d.explains(w, n) }):
 			y.deliberate++
 		case planner:
 			t.Errorf("seed %d, %s: the planner takes the pod, plugin %s refuses it\n%s", seed, n.Name, want[n.Name], w)

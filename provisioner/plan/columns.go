@@ -1,0 +1,190 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// program is the linear program over one state of the packer: its lots, and the columns found so far.
+type program struct {
+	k       *packer
+	lots    []*lot
+	pieces  []*piece // of the lots
+	index   map[*piece]int
+	singles []column
+	m       *master
+}
+
+// Bounds on the search for columns: rounds of it, columns that join a round, how far a filling is searched, and how small
+// the gain of several rounds may be before it ends.
+const (
+	maxColumnRounds = 60
+	columnsARound   = 12
+	columnEffort    = 100
+	columnGain      = 2e-4
+	gainRounds      = 5
+	columnWorth     = 1e-4 // what a column must be worth beyond its cost
+)
+
+// newProgram sets up the program for what is left; nil if there is nothing or too much variety.
+func (k *packer) newProgram() *program {
+	p := &program{k: k, index: map[*piece]int{}}
+	for _, l := range k.makeLots() {
+		if c, ok := k.single(l); ok {
+			l.index = len(p.lots)
+			c.lots = []int{l.index}
+			p.index[&l.piece] = l.index
+			p.lots, p.singles = append(p.lots, l), append(p.singles, c)
+			p.pieces = append(p.pieces, &l.piece)
+		}
+	}
+	if len(p.lots) == 0 {
+		return nil
+	}
+	p.restart(nil)
+	return p
+}
+
+// restart sets the program to what is left, with the columns that can still be filled. False if nothing is left.
+func (p *program) restart(known []column) bool {
+	demand := make([]float64, len(p.lots))
+	total := 0
+	for i, l := range p.lots {
+		l.left = 0
+		for _, r := range l.rows {
+			l.left += r.left
+		}
+		total += l.left
+		demand[i] = float64(l.left)
+	}
+	p.m = newMaster(demand, slices.Clip(slices.Clone(p.singles)))
+	for _, c := range known[min(len(p.singles), len(known)):] {
+		if p.possible(&c) {
+			p.m.columns = append(p.m.columns, c)
+		}
+	}
+	return total > 0
+}
+
+// pods is how many pods the lots have.
+func (p *program) pods() int {
+	n := 0
+	for _, l := range p.lots {
+		n += l.left
+	}
+	return n
+}
+
+func (p *program) possible(c *column) bool {
+	for x, i := range c.lots {
+		if c.count[x] > p.lots[i].left {
+			return false
+		}
+	}
+	return p.k.affords(c.sh)
+}
+
+// single is the cheapest column that holds nothing but the lot; false if no shape holds it.
+func (k *packer) single(l *lot) (column, bool) {
+	best := column{cost: math.Inf(1)}
+	per := math.Inf(1)
+	f := &k.fill
+	f.pieces, f.weight, f.dense = []*piece{&l.piece}, []float64{1}, []float64{1}
+	for _, sh := range k.shapes {
+		if !sh.takes(l.set) || !k.affords(sh) {
+			continue
+		}
+		f.sh, f.room, f.counts, f.ports, f.custom = sh, append(f.room[:0], sh.room...), []int{0}, f.ports[:0], 0
+		clear(f.groups)
+		if n := f.most(0); n > 0 && sh.cost/float64(n) < per {
+			per = sh.cost / float64(n)
+			best = column{sh: sh, count: []int{n}, cost: sh.cost}
+		}
+	}
+	return best, best.sh != nil
+}
+
+// solve generates columns until they gain hardly anything any more.
+func (p *program) solve(rounds int) {
+	p.m.solve()
+	history := []float64{p.m.value()}
+	for range rounds {
+		if p.k.fill.fills > p.k.budget || !p.extend() {
+			return
+		}
+		p.m.solve()
+		v := p.m.value()
+		history = append(history, v)
+		if n := len(history); n > gainRounds && history[n-1-gainRounds]-v < columnGain*v {
+			return
+		}
+	}
+}
+
+// extend adds good columns at the present worths; false if none improves the solution.
+func (p *program) extend() bool {
+	for i, l := range p.lots {
+		l.value = max(p.m.y[i], 0)
+	}
+	type found struct {
+		c     column
+		ratio float64
+	}
+	var list []found
+	for _, sh := range p.k.shapes {
+		if !p.k.affords(sh) {
+			continue
+		}
+		takes, value := p.k.fill.fill(sh, p.pieces, nil, sh.cost*(1+columnWorth), columnEffort)
+		if ratio := value / sh.cost; ratio > 1+columnWorth {
+			list = append(list, found{p.column(sh, takes), ratio})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.ratio, a.ratio) })
+	for _, f := range list[:min(len(list), columnsARound)] {
+		p.m.columns = append(p.m.columns, f.c)
+	}
+	return len(list) > 0
+}
+
+func (p *program) column(sh *shape, takes []pieceTake) column {
+	c := column{sh: sh, cost: sh.cost}
+	for _, t := range takes {
+		c.lots, c.count = append(c.lots, p.index[t.p]), append(c.count, t.n)
+	}
+	return c
+}
+
+// appraise hands the worths of the lots down to their rows: within a lot, worth goes by size.
+func (p *program) appraise() {
+	for i, l := range p.lots {
+		y := max(p.m.y[i], 1e-9)
+		for _, r := range l.rows {
+			r.value = y * p.k.bulk(r.size) / p.k.bulk(l.size)
+		}
+	}
+}
+
+// used is a column of the solution.
+type used struct {
+	*column
+	level float64
+}
+
+// solution lists the columns in use, the most used first.
+func (p *program) solution() []used {
+	var out []used
+	for r, col := range p.m.basis {
+		if col >= 0 && p.m.level[r] > 1e-6 {
+			out = append(out, used{&p.m.columns[col], p.m.level[r]})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b used) int {
+		return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.sh.cost, b.cost))
+	})
+	return out
+}

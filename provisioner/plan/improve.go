@@ -1,0 +1,194 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Bounds on the improvement of a plan: how near to the bound is near enough, how many nodes are packed anew at a time, and
+// how many attempts are made, in all and since the last that helped.
+const (
+	nearEnough  = 0.002
+	maxTogether = 6
+	maxAttempts = 240
+	maxFailures = 60
+)
+
+// improve packs groups of nodes anew, those that waste most together with others, and keeps what is cheaper. Nodes whose
+// pods have to share a host are left alone.
+func (k *packer) improve(first int) {
+	s := k.s
+	cost := 0.0
+	for _, b := range s.bins[first:] {
+		k.shrink(b)
+		cost += b.cost
+	}
+	if k.tight {
+		return // what a limit kept out comes first; there is nothing to gain before that
+	}
+	draw := lcg(1)
+	failures := 0
+	list := k.wasteful(s.bins[first:])
+	k.budget += k.fill.fills
+	for range maxAttempts {
+		if cost <= k.bound*(1+nearEnough) || failures == maxFailures || len(list) < 2 || k.fill.fills > k.budget {
+			return
+		}
+		if saved := k.repack(choose(list, &draw), &draw); saved > 0 {
+			cost -= saved
+			failures = 0
+			list = k.wasteful(s.bins[first:])
+		} else {
+			failures++
+		}
+	}
+}
+
+// lcg is a generator of numbers that look random and are the same every time (Knuth's MMIX constants).
+type lcg uint64
+
+func (l *lcg) next(n int) int {
+	*l = *l*6364136223846793005 + 1442695040888963407
+	return int(uint64(*l>>33) % uint64(n))
+}
+
+// wasteful lists the bins that may be packed anew, those that waste most first.
+func (k *packer) wasteful(bins []*bin) []*bin {
+	waste := map[*bin]float64{}
+	var list []*bin
+	for _, b := range bins {
+		if b.movable() {
+			list = append(list, b)
+			waste[b] = b.cost - b.worth()
+		}
+	}
+	slices.SortFunc(list, func(a, b *bin) int { return cmp.Or(cmp.Compare(waste[b], waste[a]), a.host-b.host) })
+	return list
+}
+
+// choose picks some bins of a list, those at its front more often: a position is the least of several draws.
+func choose(list []*bin, draw *lcg) []*bin {
+	n := min(2+draw.next(maxTogether-1), len(list))
+	out := []*bin{list[min(draw.next(len(list)), draw.next(len(list)), draw.next(len(list)))]}
+	for tries := 0; len(out) < n && tries < 4*maxTogether; tries++ {
+		if b := list[min(draw.next(len(list)), draw.next(len(list)))]; !slices.Contains(out, b) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// movable reports whether the pods of the bin were packed by this packer and may go elsewhere.
+func (b *bin) movable() bool {
+	return len(b.takes) > 0 && b.reservation() == "" && !slices.ContainsFunc(b.takes, func(t take) bool { return t.it.row == nil || t.it.row.clings() })
+}
+
+// worth is what the bin's pods are worth.
+func (b *bin) worth() float64 {
+	v := 0.0
+	for _, t := range b.takes {
+		v += float64(t.n) * t.it.row.value
+	}
+	return v
+}
+
+// repack packs the pods of some bins anew, with the worths of their rows shaken a little, and returns what that saves; if it
+// saves nothing, all is as it was.
+func (k *packer) repack(old []*bin, draw *lcg) float64 {
+	s := k.s
+	before := 0.0
+	held := make([][]take, len(old))
+	var rows []*row
+	for i, b := range old {
+		before += b.cost
+		held[i] = b.clear()
+		for _, t := range held[i] {
+			if !slices.Contains(rows, t.it.row) {
+				rows = append(rows, t.it.row)
+			}
+		}
+	}
+	s.drop(old...)
+	values := make([]float64, len(rows))
+	for i, r := range rows {
+		values[i] = r.value
+		r.value *= 1 + float64(draw.next(200)-100)/1000
+	}
+	sorted := slices.Clone(rows)
+	slices.SortFunc(sorted, func(a, b *row) int { return cmp.Or(cmp.Compare(k.bulk(b.size), k.bulk(a.size)), a.index-b.index) })
+	from := len(s.bins)
+	after, ok := k.packRows(sorted, before)
+	for i, r := range rows {
+		r.value = values[i]
+	}
+	if ok && after < before*(1-1e-6) {
+		return before - after
+	}
+	fresh := slices.Clone(s.bins[from:])
+	for _, b := range fresh {
+		b.clear()
+	}
+	s.drop(fresh...)
+	for i, b := range old {
+		s.charge(b)
+		s.bins = append(s.bins, b)
+		for _, t := range held[i] {
+			b.put(t.it, t.n)
+		}
+	}
+	return 0
+}
+
+// packRows opens nodes for the rows until they are placed; false as soon as that costs as much as most.
+func (k *packer) packRows(rows []*row, most float64) (cost float64, ok bool) {
+	s := k.s
+	for _, r := range rows {
+		for r.left > 0 {
+			from := len(s.bins)
+			if !k.openFor(r, rows) {
+				return cost, false
+			}
+			for _, b := range s.bins[from:] {
+				cost += b.cost
+			}
+			if cost >= most*(1-1e-6) {
+				return cost, false
+			}
+		}
+	}
+	return cost, true
+}
+
+// shrink exchanges a bin's shape for the cheapest that holds its pods.
+func (k *packer) shrink(b *bin) {
+	if b.reservation() != "" || slices.ContainsFunc(b.takes, func(t take) bool { return t.it.row == nil }) {
+		return
+	}
+	used := k.vector(b.requests(), 0)
+	for _, sh := range k.allShapes {
+		if sh.cost >= b.cost*(1-1e-9) {
+			return
+		}
+		if !fits(used, sh.room) || slices.ContainsFunc(b.takes, func(t take) bool { return !sh.takes(t.it.row.set) }) {
+			continue
+		}
+		if sh.pool != b.pool && len(b.custom) > 0 {
+			continue // its labels were chosen for the pool
+		}
+		if sh.pool != b.pool && sh.pool.minValues {
+			continue
+		}
+		k.s.refund(b)
+		if !k.affords(sh) {
+			k.s.charge(b)
+			continue
+		}
+		b.pool, b.chosen, b.cost = sh.pool, sh.offering, sh.cost
+		k.s.charge(b)
+		b.free = sh.pool.free[sh.kind].Sub(b.requests())
+		return
+	}
+}

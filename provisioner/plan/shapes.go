@@ -1,0 +1,139 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// shape is a node for sale: an offering of a pool.
+type shape struct {
+	pool     *pool
+	offering int
+	kind     int     // index of its type in the catalogue
+	price    float64 // US dollars an hour
+	cost     float64 // what the choice goes by: the price and what is stated beside it
+	room     []float64
+	accepts  []uint64 // the packer's sets that hold the offering
+	ratio    float64  // memory a core
+}
+
+// takes reports whether pods of a set may be on the node.
+func (sh *shape) takes(set int) bool { return sh.accepts[set/64]&(1<<(set%64)) != 0 }
+
+// makeShapes lists the shapes worth looking at, cheapest first: those that no cheaper shape equals or beats in everything,
+// acceptance by pods included.
+func (k *packer) makeShapes() {
+	var all []*shape
+	for i := k.from; i < k.to; i++ {
+		all = append(all, k.shapesOf(k.s.pools[i])...)
+	}
+	slices.SortStableFunc(all, func(a, b *shape) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), -slices.Compare(a.room, b.room))
+	})
+	for _, sh := range all {
+		if !slices.ContainsFunc(k.allShapes, func(o *shape) bool { return o.beats(sh) }) {
+			k.allShapes = append(k.allShapes, sh)
+		}
+	}
+	k.shapes = k.allShapes
+	for step := 1.05; len(k.shapes) > maxShapes && step < 100; step *= 1.05 {
+		k.shapes = k.thinned(step)
+	}
+}
+
+// maxShapes bounds the shapes that are tried for a node. The rest still serves to exchange a node for the cheapest that
+// holds its pods.
+const maxShapes = 96
+
+// thinned keeps, of shapes that accept the same pods, have about the same memory a core and cost within a factor of each
+// other, the one that has most for its price.
+func (k *packer) thinned(step float64) []*shape {
+	type class struct {
+		accepts   string
+		size, mix float64
+	}
+	best := map[class]*shape{}
+	for _, sh := range k.allShapes {
+		c := class{accepts: fmt.Sprint(sh.accepts), size: logFloor(sh.cost, step), mix: logFloor(sh.ratio, 1.6)}
+		if o := best[c]; o == nil || k.bulk(sh.room)/sh.cost > k.bulk(o.room)/o.cost {
+			best[c] = sh
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(k.allShapes), func(sh *shape) bool {
+		c := class{accepts: fmt.Sprint(sh.accepts), size: logFloor(sh.cost, step), mix: logFloor(sh.ratio, 1.6)}
+		return best[c] != sh
+	})
+}
+
+func (k *packer) shapesOf(p *pool) []*shape {
+	seen := map[int]bool{}
+	done := map[*mask]bool{}
+	var out []*shape
+	for _, masks := range k.sets {
+		m := masks[p.index]
+		if m == nil || done[m.wide] {
+			continue
+		}
+		done[m.wide] = true
+		for _, o := range p.best(m.wide) {
+			if seen[o] {
+				continue
+			}
+			seen[o] = true
+			if sh := k.shapeOf(p, o); sh != nil {
+				out = append(out, sh)
+			}
+		}
+	}
+	return out
+}
+
+// shapeOf is the shape of an offering, nil if no set has it.
+func (k *packer) shapeOf(p *pool, o int) *shape {
+	sh := &shape{pool: p, offering: o, kind: p.Catalog.TypeOf(o), price: p.Catalog.Offerings[o].Price, accepts: make([]uint64, (len(k.sets)+63)/64)}
+	any := false
+	for i, masks := range k.sets {
+		if m := masks[p.index]; m != nil && m.set.Has(o) {
+			sh.accepts[i/64] |= 1 << (i % 64)
+			any = true
+		}
+	}
+	if !any {
+		return nil
+	}
+	sh.room = k.vector(p.free[sh.kind], manyVolumes)
+	if !k.roomFor(sh) {
+		return nil
+	}
+	sh.cost = k.costOf(sh)
+	sh.ratio = sh.room[1] / max(sh.room[0], 1)
+	return sh
+}
+
+// manyVolumes stands for no limit on volumes.
+const manyVolumes = 1e6
+
+// beats reports whether the shape, which costs no more, is at least as good in everything.
+func (sh *shape) beats(o *shape) bool {
+	for d, v := range o.room {
+		if sh.room[d] < v {
+			return false
+		}
+	}
+	for i, w := range o.accepts {
+		if w&^sh.accepts[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// logFloor is the largest power of step that is not above v.
+func logFloor(v, step float64) float64 {
+	return math.Pow(step, math.Floor(math.Log(v)/math.Log(step)+1e-9))
+}
