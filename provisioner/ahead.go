@@ -82,8 +82,9 @@ func (p *Provisioner) lookAhead(ctx context.Context, pods []*capacity.Pod, objec
 			continue
 		}
 		seen[ref.UID] = true
-		coming, _ := p.Owners.Coming(pod)
-		n := min(coming-p.ledger.seated(ref.UID), p.LookAhead-len(seats))
+		coming, pending := p.Owners.Coming(pod)
+		// Pods that exist and have not had their scheduling cycle yet will fail in it as this one did.
+		n := min(coming+p.ledger.strangers(pending)-p.ledger.seated(ref.UID), p.LookAhead-len(seats))
 		if n <= 0 {
 			continue
 		}

@@ -79,6 +79,24 @@ func TestLookAheadPlansForPodsThatAreComing(t *testing.T) {
 	})
 }
 
+func TestPodsThatWaitForTheirCycleAreSeated(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		o := &fakeOwner{want: 30}
+		b.foresee(o)
+		b.run()
+		pods := o.create(10, "1")
+		b.offer(pods[0])
+		claims := len(b.written())
+		if got := b.seats(); got != 29 {
+			t.Errorf("%d seats, want one for each pod that exists and one for each that is coming", got)
+		}
+		b.offer(pods[1:]...)
+		if got := len(b.written()); got != claims || b.seats() != 20 {
+			t.Errorf("%d claims and %d seats once they have failed too, want %d and 20", got, b.seats(), claims)
+		}
+	})
+}
+
 func TestSeatsOnAUsableNodeReleaseTheirPodsAtOnce(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		o := &fakeOwner{want: 3}

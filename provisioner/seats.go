@@ -90,6 +90,18 @@ func (l *ledger) seated(owner types.UID) int {
 	return len(l.seats[owner])
 }
 
+// strangers counts the pods that have not been offered.
+func (l *ledger) strangers(pods []types.UID) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, uid := range pods {
+		if l.pods[uid] == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // standIn represents the pods an owner has seats for. silent says that none has come for too long.
 type standIn struct {
 	pod    *corev1.Pod

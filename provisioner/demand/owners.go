@@ -51,7 +51,8 @@ type Owners struct {
 
 // Coming says how many pods like this one its owner is about to create, and which pods it has already that have no node.
 // Zero when the pod has no controller, the controller is unknown, finished, suspended, fails to create pods (condition
-// ReplicaFailure) or creates them one by one, and as far as the namespace's quota allows.
+// ReplicaFailure) or creates them one by one, or when somebody else decides when its pods may start (scheduling gates), and
+// as far as the namespace's quota allows.
 //
 // The numbers are those the controllers themselves count by: a pod that is being deleted or has ended is not a replica.
 func (o *Owners) Coming(pod *corev1.Pod) (n int, pending []types.UID) {
@@ -59,7 +60,7 @@ func (o *Owners) Coming(pod *corev1.Pod) (n int, pending []types.UID) {
 	if ref == nil {
 		return 0, nil
 	}
-	have := 0
+	have, gated := 0, false
 	objs, err := o.Pods.ByIndex(ownerIndex, string(ref.UID))
 	if err != nil {
 		return 0, nil // without the index there is no look-ahead
@@ -70,12 +71,15 @@ func (o *Owners) Coming(pod *corev1.Pod) (n int, pending []types.UID) {
 			continue
 		}
 		have++
-		if p.Spec.NodeName == "" {
+		switch {
+		case len(p.Spec.SchedulingGates) > 0:
+			gated = true
+		case p.Spec.NodeName == "":
 			pending = append(pending, p.UID)
 		}
 	}
 	want, ok := o.want(pod.Namespace, *ref)
-	if !ok || want <= have {
+	if !ok || gated || want <= have {
 		return 0, pending
 	}
 	return min(want-have, o.headroom(pod)), pending

@@ -116,6 +116,7 @@ func TestComing(t *testing.T) {
 		"a ReplicaSet that has just begun":       {web("p"), []runtime.Object{rs(10), web("p")}, 9, 1},
 		"bound pods are there, not pending":      {web("p"), []runtime.Object{rs(10), web("p"), web("b", bound)}, 8, 1},
 		"deleted and failed pods are replaced":   {web("p"), []runtime.Object{rs(10), web("p"), web("d", deleted), web("f", failed)}, 9, 1},
+		"another pod waits behind a gate":        {web("p"), []runtime.Object{rs(10), web("p"), web("g", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue"}} })}, 0, 1},
 		"all there":                              {web("p"), []runtime.Object{rs(1), web("p")}, 0, 1},
 		"scaled down below what is there":        {web("p"), []runtime.Object{rs(0), web("p")}, 0, 1},
 		"its pods are refused":                   {web("p"), []runtime.Object{rs(10, appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue}), web("p")}, 0, 1},
