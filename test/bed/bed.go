@@ -39,6 +39,8 @@ type Options struct {
 	// SchedulerArgs and ControllerArgs are appended to the processes' flags.
 	SchedulerArgs  []string
 	ControllerArgs []string
+	// PluginArgs are arguments of the scheduler's plugin beyond the defaults.
+	PluginArgs map[string]any
 	// NoLeases runs both processes without leader election, so that one that was killed is followed at once and not after
 	// its lease has run out.
 	NoLeases bool
@@ -168,6 +170,10 @@ func (b *Bed) schedulerConfig() (string, error) {
 		return "", fmt.Errorf("reading the scheduler's default configuration: %w", err)
 	}
 	c["clientConnection"].(map[string]any)["kubeconfig"] = b.Cluster.Kubeconfig()
+	if b.opts.PluginArgs != nil {
+		profile := c["profiles"].([]any)[0].(map[string]any)
+		profile["pluginConfig"] = []any{map[string]any{"name": "Slipway", "args": b.opts.PluginArgs}}
+	}
 	c["leaderElection"].(map[string]any)["leaderElect"] = !b.opts.NoLeases
 	raw, err := yaml.Marshal(c)
 	if err != nil {

@@ -62,11 +62,18 @@ type rig struct {
 // start brings up a bed. Machines boot at once unless emu says otherwise.
 func start(t *testing.T, emu ec2emu.Options) *rig {
 	t.Helper()
+	return startWith(t, bed.Options{Emulator: emu})
+}
+
+func startWith(t *testing.T, opts bed.Options) *rig {
+	t.Helper()
+	emu := &opts.Emulator
 	if emu.BootScale == 0 {
 		emu.InstantBoot = true
 	}
 	ctx := t.Context()
-	b, err := bed.New(ctx, bed.Options{Binaries: binaries, Emulator: emu, NoLeases: true})
+	opts.Binaries, opts.NoLeases = binaries, true
+	b, err := bed.New(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
