@@ -122,11 +122,11 @@ func TestSeatsThatAreNotWantedAreGivenUp(t *testing.T) {
 		seats  int
 		claims int
 	}{
-		"scaled down":                 {func(o *fakeOwner) { o.want = 10 }, 15 * time.Second, 9, 3},
-		"scaled down to what is here": {func(o *fakeOwner) { o.want = 1 }, 15 * time.Second, 0, 1},
+		"scaled down":                 {func(o *fakeOwner) { o.want = 10 }, 25 * time.Second, 9, 3},
+		"scaled down to what is here": {func(o *fakeOwner) { o.want = 1 }, 25 * time.Second, 0, 1},
 		"too early to cancel":         {func(o *fakeOwner) { o.want = 1 }, 5 * time.Second, 0, 8},
-		"silent":                      {func(*fakeOwner) {}, patience + 15*time.Second, 0, 1},
-		"created, not failed yet":     {func(o *fakeOwner) { o.create(5, "1") }, 15 * time.Second, 29, 8},
+		"silent":                      {func(*fakeOwner) {}, patience + 25*time.Second, 0, 1},
+		"created, not failed yet":     {func(o *fakeOwner) { o.create(5, "1") }, 25 * time.Second, 29, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bed) {
@@ -156,6 +156,56 @@ func (b *bed) pool() *karpv1.NodePool {
 		b.t.Fatal(err)
 	}
 	return np
+}
+
+func TestPodThatLostItsPlaceIsPlannedAgainAtOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lands *corev1.Pod
+		want  int
+	}{
+		"nothing has happened":       {nil, 1},
+		"a stranger landed":          {builder.Pod("stranger").UID("stranger").CPU("3").On("n1").Obj(), 2},
+		"elsewhere":                  {builder.Pod("stranger").UID("stranger").CPU("3").On("n2").Obj(), 1},
+		"a daemonset's pod":          {ownedBy("DaemonSet", builder.Pod("agent").UID("agent").CPU("3").On("n1").Obj()), 1},
+		"another pod that has found": {builder.Pod("y").UID("y").CPU("1").On("n1").Obj(), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.run()
+				b.offer(pod("x", "1"), pod("y", "1"))
+				b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi"))
+				b.cluster.Put(builder.Node("n2").CPU("4").Memory("16Gi").Obj())
+				if tt.lands != nil {
+					b.onPod(b.ctx, tt.lands, false, true)
+				}
+				b.offer(pod("x", "1"))
+				if got := len(b.written()); got != tt.want {
+					t.Errorf("%d claims, want %d", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestPodThatFindsItsOwnersNodeTakesASeatThere(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		o := &fakeOwner{want: 3}
+		b.foresee(o)
+		b.run()
+		b.offer(o.create(1, "1")...)
+		b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi"))
+		p := o.create(1, "1")[0]
+		p.Spec.NodeName = "n1"
+		b.onPod(b.ctx, p, false, true)
+		if got := b.seats(); got != 1 {
+			t.Errorf("%d seats when one pod is parked, one bound and one to come, want 1", got)
+		}
+	})
+}
+
+func ownedBy(kind string, p *corev1.Pod) *corev1.Pod {
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: "o", UID: "o", Controller: new(true)}}
+	return p
 }
 
 // live are the claims that are not being deleted.
@@ -267,7 +317,7 @@ func TestClaimOfDeletedPodsIsCancelled(t *testing.T) {
 				if tt.node != nil {
 					b.launched(b.claim(), tt.node)
 				}
-				b.onPod(x, true)
+				b.onPod(b.ctx, x, true, true)
 				b.pass(cancelAfter + 3*sweepEvery)
 				if got := len(b.live()); got != tt.want {
 					t.Errorf("%d claims, want %d", got, tt.want)

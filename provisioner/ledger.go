@@ -63,6 +63,8 @@ type ledger struct {
 	seats map[types.UID][]*entry
 	// came is when a pod of an owner with seats last came, barren when an owner's seats were given up because none did.
 	came, barren map[types.UID]time.Time
+	// intruders are the claims on whose node a pod has landed that was not planned there.
+	intruders map[string]bool
 	// idle are claims that have lost all their pods, with when that was seen; see unneeded.
 	idle map[string]time.Time
 	// lists are the pods of each claim as they were last asked for; a claim whose pods have changed since is not in it.
@@ -74,6 +76,7 @@ func newLedger() *ledger {
 	return &ledger{
 		pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{},
 		seats: map[types.UID][]*entry{}, came: map[types.UID]time.Time{}, barren: map[types.UID]time.Time{}, idle: map[string]time.Time{},
+		intruders: map[string]bool{},
 	}
 }
 
@@ -93,7 +96,7 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time) (parked bool, node string
 		if e.usable.IsZero() {
 			return true, e.node, false
 		}
-		if now.Sub(e.usable) < bindGrace {
+		if now.Sub(e.usable) < bindGrace && !l.intruders[e.claim] {
 			return false, e.node, false
 		}
 		l.unassign(e)
@@ -152,6 +155,7 @@ func (l *ledger) unassign(e *entry) {
 		delete(m, e.pod.UID)
 		if len(m) == 0 {
 			delete(l.claims, e.claim)
+			delete(l.intruders, e.claim)
 			l.idle[e.claim] = time.Time{}
 		}
 	}
@@ -244,17 +248,18 @@ func (l *ledger) podsOf(claim string) []*corev1.Pod {
 	return l.each(claim, func(*entry) bool { return true })
 }
 
-// remove forgets a pod that is bound or deleted.
-func (l *ledger) remove(uid types.UID) bool {
+// remove forgets a pod that is bound or deleted, and returns the claim it was planned on and whether it was known.
+func (l *ledger) remove(uid types.UID) (claim string, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.pods[uid]
 	if e == nil {
-		return false
+		return "", false
 	}
+	claim = e.claim
 	l.unassign(e)
 	delete(l.pods, uid)
-	return true
+	return claim, true
 }
 
 // waiting keeps the pods that still wait to be planned, with when the earliest of them was offered.
@@ -286,6 +291,25 @@ func (l *ledger) reserved() map[string][]*corev1.Pod {
 		l.lists[claim] = pods
 	}
 	return maps.Clone(l.lists)
+}
+
+// busy reports whether any claim is awaited by pods.
+func (l *ledger) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.claims) > 0
+}
+
+// intrude notes that a pod has landed on the claim's node without being planned there, and reports whether pods or seats
+// wait for that node.
+func (l *ledger) intrude(claim string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.claims[claim]) == 0 {
+		return false
+	}
+	l.intruders[claim] = true
+	return true
 }
 
 // holds reports whether the claim has pods.

@@ -55,7 +55,7 @@ func TestLedger(t *testing.T) {
 		return func(l *ledger, now time.Time) string { return names(l.due(now, all)) }
 	}
 	remove := func(pod *corev1.Pod) func(*ledger, time.Time) string {
-		return func(l *ledger, _ time.Time) string { return fmt.Sprint(l.remove(pod.UID)) }
+		return func(l *ledger, _ time.Time) string { _, known := l.remove(pod.UID); return fmt.Sprint(known) }
 	}
 	counts := func(l *ledger, _ time.Time) string { n, _ := l.counts(); return fmt.Sprint(n) }
 	const again, parked = `parked true node "" fresh true`, `parked true node "" fresh false`

@@ -22,6 +22,8 @@ type Metrics struct {
 	// Settled counts pods that took a place planned before they existed; Seats is how many such places wait for their pods.
 	Settled prometheus.Counter
 	Seats   prometheus.Gauge
+	// OffPlan counts pods that landed on a node other pods were still waiting for.
+	OffPlan prometheus.Counter
 	// Cancelled counts claims that were deleted because no pod waited for them any more, by pool.
 	Cancelled *prometheus.CounterVec
 	// Pods is how many pods wait for capacity, by state: waiting (to be planned), planned (on a claim), unplaced.
@@ -53,6 +55,9 @@ func NewMetrics() *Metrics {
 		Seats: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slipway_provisioner_lookahead_pods", Help: "Places planned for pods that their owners have still to create.",
 		}),
+		OffPlan: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slipway_provisioner_off_plan_total", Help: "Pods that landed on a node that was bought for others who had not come yet.",
+		}),
 		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slipway_provisioner_nodeclaims_cancelled_total", Help: "NodeClaims deleted before use because no pod waited for them any more.",
 		}, []string{"nodepool"}),
@@ -67,7 +72,7 @@ func NewMetrics() *Metrics {
 
 // Collectors lists all metrics for registration.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Settled, m.Seats, m.Cancelled, m.Pods, m.Rejected}
+	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Settled, m.Seats, m.OffPlan, m.Cancelled, m.Pods, m.Rejected}
 }
 
 func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {

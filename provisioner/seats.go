@@ -47,7 +47,7 @@ func (l *ledger) take(pod *corev1.Pod, class *capacity.Class, owner types.UID, n
 		if e.class != class || e.claim == "" {
 			continue
 		}
-		if e.usable.IsZero() || now.Sub(e.usable) < bindGrace {
+		if e.usable.IsZero() || now.Sub(e.usable) < bindGrace && !l.intruders[e.claim] {
 			claim, node = e.claim, e.node
 			l.swap(e, pod)
 			return claim, node, true
@@ -60,6 +60,19 @@ func (l *ledger) take(pod *corev1.Pod, class *capacity.Class, owner types.UID, n
 		l.dropSeat(taken)
 	}
 	return "", "", false
+}
+
+// sit gives up one of the owner's seats on the claim: its pod is there. It reports whether there was one.
+func (l *ledger) sit(owner types.UID, claim string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.seats[owner] {
+		if e.claim == claim {
+			l.dropSeat(e)
+			return true
+		}
+	}
+	return false
 }
 
 // swap puts the pod in the seat's place. The claim is never without a pod meanwhile.
@@ -159,8 +172,8 @@ func (l *ledger) trim(owner types.UID, keep int, pending []types.UID) (dropped i
 }
 
 // cancelAfter is how long a claim may be without pods before it is cancelled: pods that are being replaced, by a rolling
-// update or a restart of their owner, come back within it.
-const cancelAfter = 10 * time.Second
+// update or a restart of their owner, come back within it, and so do pods that lost their place on another node (bindGrace).
+const cancelAfter = 2 * bindGrace
 
 // unneeded lists the claims that have been without pods for long enough, and forgets them.
 func (l *ledger) unneeded(now time.Time) []string {

@@ -169,9 +169,9 @@ func TestGoneAndBoundPodsAreForgotten(t *testing.T) {
 		for _, p := range []*corev1.Pod{pod("deleted", "1"), pod("leaving", "1"), pod("bound", "1")} {
 			b.Offer(p)
 		}
-		b.onPod(pod("deleted", "1"), true)
-		b.onPod(builder.Pod("leaving").UID("leaving").Deleted(time.Now()).Obj(), false)
-		b.onPod(builder.Pod("bound").UID("bound").On("n").Obj(), false)
+		b.onPod(b.ctx, pod("deleted", "1"), true, true)
+		b.onPod(b.ctx, builder.Pod("leaving").UID("leaving").Deleted(time.Now()).Obj(), false, true)
+		b.onPod(b.ctx, builder.Pod("bound").UID("bound").On("n").Obj(), false, true)
 		b.offer()
 		b.pass(2 * time.Second)
 		b.did("nothing waits any more")

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -37,7 +38,7 @@ func (p *Provisioner) Watch(ctx context.Context, in Informers) error {
 	p.nodes = in.NodeLister
 	err := p.Views.Follow(view.Informers{
 		Pods: in.Pods, Nodes: in.Nodes, Claims: in.Claims, Namespaces: in.Namespaces, CSINodes: in.CSINodes,
-		OnPod:   handler(p.onPod),
+		OnPod:   p.podEvents(ctx),
 		OnNode:  handler(func(obj any, _ bool) { p.onNode(ctx, obj) }),
 		OnClaim: handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) }),
 	})
@@ -84,16 +85,60 @@ func handler(do func(obj any, deleted bool)) cache.ResourceEventHandler {
 	}
 }
 
-// onPod forgets pods that are bound or gone.
-func (p *Provisioner) onPod(obj any, deleted bool) {
+// podEvents tells apart that a pod is bound from whatever else happens to it later.
+func (p *Provisioner) podEvents(ctx context.Context) cache.ResourceEventHandler {
+	every := handler(func(obj any, deleted bool) { p.onPod(ctx, obj, deleted, false) })
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { p.onPod(ctx, obj, false, true) },
+		DeleteFunc: every.OnDelete,
+		UpdateFunc: func(old, now any) {
+			was, ok := old.(*corev1.Pod)
+			p.onPod(ctx, now, false, ok && was.Spec.NodeName == "")
+		},
+	}
+}
+
+// onPod forgets pods that are bound or gone. fresh says that a pod with a node has just got it.
+func (p *Provisioner) onPod(ctx context.Context, obj any, deleted, fresh bool) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return
 	}
+	planned := ""
 	if deleted || pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() {
-		if p.ledger.remove(pod.UID) {
+		var known bool
+		if planned, known = p.ledger.remove(pod.UID); known {
 			p.batch.Remove(pod.UID)
 		}
+	}
+	if fresh && !deleted && pod.Spec.NodeName != "" && p.ledger.busy() {
+		p.landed(ctx, pod, planned)
+	}
+}
+
+// landed notes a pod that is on a node without having been planned there; planned is the claim it was planned on, if any.
+// If the node is still awaited by the pods it was bought for, one of them may find its place taken; it is planned again as
+// soon as it fails.
+//
+// A pod that its owner was expected to create and that found its node by itself takes a seat there, if there is one.
+func (p *Provisioner) landed(ctx context.Context, pod *corev1.Pod, planned string) {
+	ref := metav1.GetControllerOf(pod)
+	if ref != nil && ref.Kind == "DaemonSet" {
+		return // room is kept for those
+	}
+	n, err := p.nodes.Get(pod.Spec.NodeName)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	claim := p.byProvider[n.Spec.ProviderID]
+	p.mu.Unlock()
+	if claim == "" || claim == planned || planned == "" && ref != nil && p.ledger.sit(ref.UID, claim) {
+		return
+	}
+	if p.ledger.intrude(claim) {
+		p.Metrics.OffPlan.Inc()
+		log.FromContext(ctx).V(1).Info("a pod landed on a node that was bought for others", "pod", pod.Namespace+"/"+pod.Name, "node", n.Name, "nodeClaim", claim)
 	}
 }
 
