@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseEvenness(t *testing.T) {
-	for value, want := range map[string]float64{"0": 0, "1": 0.01, "2.5%": 0.025, " 100% ": 1} {
+	for value, want := range map[string]float64{"0": 0, "1": 0.01, "2.5%": 0.025, "100%": 1} {
 		if got, err := capacity.ParseEvenness(value); err != nil || got != want {
 			t.Errorf("ParseEvenness(%q) = %v, %v, want %v", value, got, err, want)
 		}

@@ -22,7 +22,6 @@ type packer struct {
 	allShapes []*shape  // those too many to be tried included
 	total     []float64 // what all rows ask for
 	fill      filler
-	most      float64
 	favours   map[int][]*shape // by set: the shapes that were best lately
 	opened    int
 	budget    int     // fillings that may be tried: work is bounded by counts, never by time
@@ -222,7 +221,10 @@ func (k *packer) byRow() {
 	k.worthless()
 	bySize := slices.SortedStableFunc(slices.Values(k.rows), func(a, b *row) int { return cmp.Compare(k.bulk(b.size), k.bulk(a.size)) })
 	for _, r := range bySize {
-		for r.left > 0 && k.openFor(r, k.rows) {
+		for r.left > 0 {
+			if !k.openFor(r, k.rows) {
+				break
+			}
 		}
 	}
 }
@@ -268,123 +270,6 @@ func (k *packer) openFor(seed *row, rows []*row) bool {
 		if len(b.takes) == 0 {
 			k.s.drop(b)
 			return n > 0
-		}
-	}
-	return true
-}
-
-// maxPieces bounds the rows that are looked at to fill up one node.
-const maxPieces = 150
-
-// piecesFor are the rows to fill a node with: all that have pods or, of too many, some of every size.
-func (k *packer) piecesFor(seed *row, rows []*row) []*piece {
-	var out []*piece
-	for _, r := range rows {
-		if r.left > 0 {
-			out = append(out, &r.piece)
-		}
-	}
-	if n := len(out); n > maxPieces {
-		few := []*piece{&seed.piece}
-		for i := range maxPieces {
-			if p := out[i*n/maxPieces]; p != &seed.piece {
-				few = append(few, p)
-			}
-		}
-		out = few
-	}
-	return out
-}
-
-// bestShape is the shape whose filling around a pod of the seed is worth most per dollar.
-func (k *packer) bestShape(seed *row, pieces []*piece) (*shape, []pieceTake) {
-	everything := 0.0
-	k.most = 0
-	for _, p := range pieces {
-		k.most = max(k.most, p.value/k.bulk(p.size))
-		everything += p.value * float64(p.left)
-	}
-	type candidate struct {
-		sh    *shape
-		bound float64
-	}
-	var list []candidate
-	for _, sh := range k.candidates(seed, len(pieces)) {
-		if !sh.takes(seed.set) || !fits(seed.size, sh.room) {
-			continue
-		}
-		if !k.affords(sh) {
-			k.tight = true
-			for _, it := range seed.items {
-				it.blocked(LimitReached, sh.pool.Name, sh.pool.left.String())
-			}
-			continue
-		}
-		bound := everything
-		bound = min(bound, k.most*(sh.room[0]/1000+sh.room[1]/(4<<30)))
-		list = append(list, candidate{sh, bound / sh.cost})
-	}
-	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(b.bound, a.bound) })
-	var best *shape
-	var bestTakes []pieceTake
-	top, most := 0.0, 0
-	clings := seed.clings()
-	var tried []candidate
-	for _, c := range list {
-		if c.bound <= top && !clings {
-			break
-		}
-		floor := top * c.sh.cost
-		if clings {
-			floor = 0 // what does not go into this node goes nowhere
-		}
-		takes, value := k.fill.fill(c.sh, pieces, &seed.piece, floor, rowEffort)
-		held := 0
-		for _, t := range takes {
-			if t.p == &seed.piece {
-				held = t.n
-			}
-		}
-		e := value / c.sh.cost
-		tried = append(tried, candidate{c.sh, e})
-		if better := e > top*(1+1e-9); (clings && held > most) || (better && (!clings || held == most)) {
-			best, bestTakes, top, most = c.sh, takes, e, held
-		}
-	}
-	slices.SortStableFunc(tried, func(a, b candidate) int { return cmp.Compare(b.bound, a.bound) })
-	if _, known := k.favours[seed.set]; !known && !clings && len(tried) > 0 {
-		for _, c := range tried[:min(len(tried), maxFavours)] {
-			k.favours[seed.set] = append(k.favours[seed.set], c.sh)
-		}
-	}
-	return best, bestTakes
-}
-
-const rowEffort = 30
-
-// Where there is much to choose from, the shapes that were best lately are believed to stay the best for some nodes.
-const (
-	maxFavours = 4
-	favourFor  = 32
-)
-
-// candidates are the shapes to try for a row.
-func (k *packer) candidates(seed *row, pieces int) []*shape {
-	if k.opened++; k.opened%favourFor == 0 || pieces < maxPieces/2 {
-		clear(k.favours)
-	}
-	fav := k.favours[seed.set]
-	if len(fav) == 0 || seed.clings() || slices.ContainsFunc(fav, func(sh *shape) bool { return !fits(seed.size, sh.room) || !k.affords(sh) }) {
-		delete(k.favours, seed.set)
-		return k.shapes
-	}
-	return fav
-}
-
-func fits(size, room []float64) bool {
-	for d, v := range size {
-		if v > room[d] {
-			return false
 		}
 	}
 	return true

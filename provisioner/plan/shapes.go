@@ -96,14 +96,14 @@ func (k *packer) shapesOf(p *pool) []*shape {
 // shapeOf is the shape of an offering, nil if no set has it.
 func (k *packer) shapeOf(p *pool, o int) *shape {
 	sh := &shape{pool: p, offering: o, kind: p.Catalog.TypeOf(o), price: p.Catalog.Offerings[o].Price, accepts: make([]uint64, (len(k.sets)+63)/64)}
-	any := false
+	accepted := false
 	for i, masks := range k.sets {
 		if m := masks[p.index]; m != nil && m.set.Has(o) {
 			sh.accepts[i/64] |= 1 << (i % 64)
-			any = true
+			accepted = true
 		}
 	}
-	if !any {
+	if !accepted {
 		return nil
 	}
 	sh.room = k.vector(p.free[sh.kind], manyVolumes)

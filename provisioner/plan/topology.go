@@ -213,11 +213,6 @@ func (h *hostRules) record(host, n int) {
 	}
 }
 
-// clings reports whether the pods have to share a host with each other.
-func (h *hostRules) clings() bool {
-	return slices.ContainsFunc(h.rules, func(r *rule) bool { return r.kind == affinity && r.self })
-}
-
 // load is how crowded the domains are for the class: the sum of its spread counters.
 func (d *demand) load(p spot) int {
 	n := 0
