@@ -46,7 +46,7 @@ func (t *teller) narrate(ctx context.Context, b *bed.Bed, watch *bed.Observer) {
 			t.linef("node %s joined (%s, %s)", e.NodeName, e.InstanceType, e.Zone)
 		case ec2emu.NotJoined:
 			t.linef("instance %s does not join: %s", e.InstanceID, e.Reason)
-		case ec2emu.Launched, ec2emu.Running, ec2emu.ShuttingDown, ec2emu.Terminated: // nothing that a reader waits for
+		default: // nothing that a reader waits for
 		}
 	}
 }

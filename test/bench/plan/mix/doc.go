@@ -31,4 +31,6 @@
 // (Zipf), as the sizes of jobs do in the published cluster traces.
 //
 // [Topology] puts rules on the workloads of real.
+//
+// Import level 6 (test).
 package mix
