@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -42,6 +43,10 @@ func TestSpotInterruption(t *testing.T) {
 	if err := w.kube.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
+	// A notice that comes before the controller knows of the pod finds an empty node, which needs no replacement.
+	w.eventually("the controller to see the pod", func() bool {
+		return w.seen.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{}) == nil
+	})
 	first := w.alive()[0]
 	w.step("a pod runs on a spot node")
 

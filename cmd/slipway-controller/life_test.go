@@ -27,6 +27,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/manifests/samples"
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/claim"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/provisioner/launch"
@@ -39,6 +40,8 @@ type world struct {
 	*bed.Bed
 	t    *testing.T
 	kube client.Client // reads from the API server
+	// seen is the cache of the command's manager.
+	seen client.Reader
 
 	began time.Time
 }
@@ -84,6 +87,7 @@ func (w *world) controller() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.seen = m.GetCache()
 	w.run("manager", m.Start)
 }
 
@@ -204,7 +208,7 @@ func (w *world) describe() string {
 	return b.String()
 }
 
-// create writes claims of the sample pool.
+// create writes claims of the sample pool; those of a group as the scheduler does, which hands them to its launcher.
 func (w *world) create(group string, names ...string) []*karpv1.NodeClaim {
 	w.t.Helper()
 	var pool karpv1.NodePool
@@ -223,6 +227,7 @@ func (w *world) create(group string, names ...string) []*karpv1.NodeClaim {
 		}
 		if group != "" {
 			c.Annotations[launch.LaunchGroupAnnotation] = group
+			c.Annotations[capacity.PlannedAnnotation] = time.Now().UTC().Format(time.RFC3339Nano)
 		}
 		if err := w.kube.Create(w.t.Context(), c); err != nil {
 			w.t.Fatal(err)

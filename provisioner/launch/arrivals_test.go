@@ -4,16 +4,21 @@
 package launch
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
 // appear shows the launcher claims as its watch does.
@@ -48,6 +53,8 @@ func TestClaimsOfOthersAreLaunchedWhenTheyAppear(t *testing.T) {
 		{name: "alone", claims: claims(1, ""), want: []string{"uid-claim-0×1"}},
 		{name: "a group waits for its size", claims: sized(3), want: []string{"group×3"}},
 		{name: "a group that is not complete goes on without the rest, which comes later", claims: sized(3), late: 1, want: []string{"group×2", "group-2×1"}},
+		{name: "a group that does not say its size is waited for", claims: claims(3, "group"), want: []string{"group×3"}},
+		{name: "a group that does not say its size goes on without what comes late", claims: claims(3, "group"), late: 1, want: []string{"group×2", "group-2×1"}},
 		{name: "of a plan: the process that made it hands it over", claims: planned},
 		{name: "there before this process led: EC2 is looked at first", claims: claims(1, ""), initial: true},
 	}
@@ -85,6 +92,79 @@ func TestClaimsOfOthersAreLaunchedWhenTheyAppear(t *testing.T) {
 	}
 }
 
+// The claims of a group come one after the other, as a client writes them.
+func TestGroupsAreGathered(t *testing.T) {
+	tests := []struct {
+		name  string
+		n     int
+		apart time.Duration
+		want  []string
+	}{
+		{"each comes soon after the one before", 5, gatherFor - time.Millisecond, []string{"group×5"}},
+		{"a pause ends the wait", 2, gatherFor + time.Millisecond, []string{"group×1", "group-2×1"}},
+		{"a stream of claims does not keep the first waiting", 13, gatherFor - time.Millisecond, []string{"group×11", "group-2×2"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := newKube(t, readyClass())
+				r := newRig(kube, newCloud())
+				for _, c := range claims(tc.n, "group") {
+					r.appear(t, false, create(t, kube, c)...)
+					time.Sleep(tc.apart)
+				}
+				time.Sleep(gatherMost)
+				synctest.Wait()
+				if d := cmp.Diff(tc.want, tokens(r.cloud.sent)); d != "" {
+					t.Errorf("calls (-want +got):\n%s", d)
+				}
+			})
+		})
+	}
+}
+
+// What happens to a claim while its group is waited for holds: it is not launched as it was when it came.
+func TestGatheredClaimsThatAreDoneWithAreNotLaunched(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(t *testing.T, h toolscache.ResourceEventHandler, r *rig, c *karpv1.NodeClaim)
+		want []string
+	}{
+		{"launched by its creator and complete", func(t *testing.T, h toolscache.ResourceEventHandler, r *rig, c *karpv1.NodeClaim) {
+			r.Launch(quiet(t.Context()), []*karpv1.NodeClaim{c})
+			synctest.Wait()
+			h.OnUpdate(c, get(t, r.kube, c.Name))
+		}, []string{"group×1", "group-2×1"}},
+		{"being deleted", func(_ *testing.T, h toolscache.ResourceEventHandler, _ *rig, c *karpv1.NodeClaim) {
+			going := c.DeepCopy()
+			going.DeletionTimestamp = new(metav1.Now())
+			h.OnUpdate(c, going)
+		}, []string{"group×1"}},
+		{"gone", func(_ *testing.T, h toolscache.ResourceEventHandler, _ *rig, c *karpv1.NodeClaim) { h.OnDelete(c) }, []string{"group×1"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := newKube(t, readyClass())
+				r := newRig(kube, newCloud())
+				queue := workqueue.NewTypedDelayingQueue[string]()
+				t.Cleanup(queue.ShutDown)
+				h := r.claimHandler(quiet(t.Context()), queue)
+				made := create(t, kube, claims(2, "group")...)
+				for _, c := range made {
+					h.OnAdd(c, false)
+				}
+				tc.end(t, h, r, made[0])
+				time.Sleep(gatherMost)
+				synctest.Wait()
+				if d := cmp.Diff(tc.want, tokens(r.cloud.sent)); d != "" {
+					t.Errorf("calls (-want +got):\n%s", d)
+				}
+			})
+		})
+	}
+}
+
 func TestAnnouncedOfferingsAreAvoided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := newKube(t, readyClass())
@@ -109,4 +189,52 @@ func TestAnnouncedOfferingsAreAvoided(t *testing.T) {
 			}
 		}
 	})
+}
+
+// asked is EC2 to a launcher that something else happens to while it waits for an answer about tags.
+type asked struct {
+	*cloud
+	meanwhile func()
+}
+
+func (a asked) DescribeByTag(ctx context.Context, key string, values []string) ([]ec2.Instance, error) {
+	found, err := a.cloud.DescribeByTag(ctx, key, values)
+	a.meanwhile()
+	return found, err
+}
+
+// A claim that is launched by its creator, complete and forgotten between the look at EC2 and what follows from it is not
+// launched again.
+func TestAdoptionComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := newKube(t, readyClass())
+		r := newRig(kube, newCloud())
+		queue := workqueue.NewTypedDelayingQueue[string]()
+		t.Cleanup(queue.ShutDown)
+		h := r.claimHandler(quiet(t.Context()), queue)
+		c := create(t, kube, claims(1, "")...)[0]
+		r.Cloud = asked{r.cloud, func() {
+			r.Launch(quiet(t.Context()), []*karpv1.NodeClaim{c})
+			synctest.Wait()
+			h.OnUpdate(c, get(t, kube, c.Name))
+		}}
+		if err := r.adopt(quiet(t.Context()), []string{c.Name}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if d := cmp.Diff([]string{"uid-claim-0×1"}, tokens(r.cloud.sent)); d != "" {
+			t.Errorf("calls (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestMemoryForgets(t *testing.T) {
+	m := memory{at: map[types.UID]time.Time{}}
+	now := time.Unix(1e9, 0)
+	m.add("old", now)
+	m.add("young", now.Add(pastFor))
+	m.add("new", now.Add(pastFor+1))
+	if m.has("old") || !m.has("young") || !m.has("new") {
+		t.Errorf("remembered: %v, want young and new", m.at)
+	}
 }

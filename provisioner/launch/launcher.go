@@ -134,6 +134,9 @@ type Launcher struct {
 	mu sync.Mutex
 	// claims has every claim whose launch began here, until the claim is gone or its provider id is seen in the cache.
 	claims map[types.UID]*pending
+	// over says when claims were seen to need no launch any more: they have an instance, are being deleted or gone. Who has
+	// read such a claim before that, and comes with it now, is too late.
+	over memory
 	// runs are the launches under way by launch id, past what is known of those that are over.
 	runs map[string]*run
 	past map[string]pastRun
@@ -164,6 +167,7 @@ func New(o Options) *Launcher {
 		Options: o,
 		patches: make(chan struct{}, 64),
 		claims:  map[types.UID]*pending{},
+		over:    memory{at: map[types.UID]time.Time{}},
 		runs:    map[string]*run{},
 		past:    map[string]pastRun{},
 		changed: make(chan struct{}),
@@ -228,7 +232,7 @@ func (l *Launcher) start(ctx context.Context, g group, now time.Time, before lau
 	defer l.mu.Unlock()
 	var fresh []*pending
 	for _, c := range g.claims {
-		if l.claims[c.UID] != nil {
+		if l.claims[c.UID] != nil || l.over.has(c.UID) {
 			continue
 		}
 		p := &pending{claim: c, handed: now}
@@ -251,10 +255,11 @@ func (l *Launcher) start(ctx context.Context, g group, now time.Time, before lau
 	go r.do(ctx)
 }
 
-// forget drops what is remembered about a claim that is gone or complete.
+// forget drops what is remembered about a claim that is gone or complete, but that it is.
 func (l *Launcher) forget(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.over.add(uid, l.Clock.Now())
 	if p := l.claims[uid]; p != nil {
 		p.gone.Store(true)
 		delete(l.claims, uid)
@@ -265,6 +270,7 @@ func (l *Launcher) forget(uid types.UID) {
 func (l *Launcher) abandon(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.over.add(uid, l.Clock.Now())
 	if p := l.claims[uid]; p != nil {
 		p.gone.Store(true)
 	}
