@@ -234,7 +234,7 @@ func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDry
 	if err := (&nodeclass.ObserveReconciler{Kube: m.GetClient()}).SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the reconciler of observed capacity: %w", err)
 	}
-	pools := &nodeclass.PoolReconciler{Kube: m.GetClient(), Clock: clock.RealClock{}}
+	pools := &nodeclass.PoolReconciler{Kube: m.GetClient(), Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}}
 	if err := pools.SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the NodePool reconciler: %w", err)
 	}

@@ -22,9 +22,54 @@ const maxEvenness = 100
 func ParseEvenness(value string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), "%"), 64)
 	if err != nil || math.IsNaN(v) || v < 0 || v > maxEvenness {
-		return 0, fmt.Errorf("annotation %s: %q is not a percentage from 0 to %d", EvennessAnnotation, value, maxEvenness)
+		return 0, fmt.Errorf("annotation %s: %q is not a percentage: set a number from 0 to %d, or remove the annotation; until then the default counts",
+			EvennessAnnotation, value, maxEvenness)
 	}
 	return v / 100, nil
+}
+
+// LookAheadAnnotation on a NodePool bounds the pods planned on it in one step before they exist: a whole number, 0 for none.
+const LookAheadAnnotation = "slipway.sh/look-ahead"
+
+// ParseLookAhead reads the value of LookAheadAnnotation, a number of pods. The error names the annotation, the value and
+// what is possible.
+func ParseLookAhead(value string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("annotation %s: %q is not a number of pods: set a whole number from 0, or remove the annotation for no bound; until then it counts as 0",
+			LookAheadAnnotation, value)
+	}
+	return n, nil
+}
+
+// PoolSettings are what a NodePool's annotations say.
+type PoolSettings struct {
+	// Evenness is nil if the pool does not say, or says nothing that can be read.
+	Evenness *float64
+	// LookAhead is nil if the pool does not say. A value that cannot be read allows none: that costs time, never money.
+	LookAhead *int
+	// Problems are values that cannot be read, each naming the annotation, the value and the remedy.
+	Problems []string
+}
+
+// ParsePoolAnnotations reads the annotations of a NodePool.
+func ParsePoolAnnotations(annotations map[string]string) PoolSettings {
+	var out PoolSettings
+	if v, ok := annotations[EvennessAnnotation]; ok {
+		if e, err := ParseEvenness(v); err != nil {
+			out.Problems = append(out.Problems, err.Error())
+		} else {
+			out.Evenness = &e
+		}
+	}
+	if v, ok := annotations[LookAheadAnnotation]; ok {
+		n, err := ParseLookAhead(v)
+		if err != nil {
+			out.Problems = append(out.Problems, err.Error())
+		}
+		out.LookAhead = &n
+	}
+	return out
 }
 
 // Annotations by which Slipway's processes leave word for each other on NodeClaims.
@@ -33,7 +78,7 @@ const (
 	// to the same unique value on each; they must be equal but for their names.
 	LaunchGroupAnnotation = "slipway.sh/launch-group"
 	// LaunchGroupSizeAnnotation is how many claims the group has, so that a launcher that sees them one after the other
-	// knows how many are still to come.
+	// knows how many are still to come. Without it the launcher waits a moment after each for the next.
 	LaunchGroupSizeAnnotation = "slipway.sh/launch-group-size"
 	// PlannedAnnotation is when the plan was made that the claim is part of (RFC 3339 with nanoseconds). A claim that has it
 	// is handed to the launcher by the process that made the plan.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
@@ -21,5 +23,64 @@ func TestParseEvenness(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), capacity.EvennessAnnotation) {
 			t.Errorf("ParseEvenness(%q): error %v does not name the annotation", value, err)
 		}
+	}
+}
+
+func TestParseLookAhead(t *testing.T) {
+	for value, want := range map[string]int{"0": 0, "1": 1, "500": 500} {
+		if got, err := capacity.ParseLookAhead(value); err != nil || got != want {
+			t.Errorf("ParseLookAhead(%q) = %d, %v, want %d", value, got, err, want)
+		}
+	}
+	for _, value := range []string{"", "many", "-1", "1.5", "10%", "99999999999999999999"} {
+		got, err := capacity.ParseLookAhead(value)
+		if err == nil || !strings.Contains(err.Error(), capacity.LookAheadAnnotation) {
+			t.Errorf("ParseLookAhead(%q): error %v does not name the annotation", value, err)
+		}
+		if got != 0 {
+			t.Errorf("ParseLookAhead(%q) = %d, want 0 with an error", value, got)
+		}
+	}
+}
+
+func TestParsePoolAnnotations(t *testing.T) {
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		want        capacity.PoolSettings // but its problems
+		problems    []string              // the annotations they name
+	}{
+		{name: "none", annotations: map[string]string{"team": "a"}},
+		{
+			name: "good", annotations: map[string]string{capacity.EvennessAnnotation: "50", capacity.LookAheadAnnotation: " 7"},
+			want: capacity.PoolSettings{Evenness: new(0.5), LookAhead: new(7)},
+		},
+		{
+			name: "bad", annotations: map[string]string{capacity.EvennessAnnotation: "much", capacity.LookAheadAnnotation: "many"},
+			want: capacity.PoolSettings{LookAhead: new(0)}, problems: []string{capacity.EvennessAnnotation, capacity.LookAheadAnnotation},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := capacity.ParsePoolAnnotations(tt.annotations)
+			var named []string
+			for i, p := range got.Problems {
+				for key, value := range tt.annotations {
+					if strings.Contains(p, key) && strings.Contains(p, value) {
+						named = append(named, key)
+					}
+				}
+				if len(named) != i+1 {
+					t.Errorf("problem %q does not name one annotation and its value", p)
+				}
+			}
+			if d := cmp.Diff(tt.problems, named); d != "" {
+				t.Errorf("problems with (-want +got):\n%s", d)
+			}
+			got.Problems = nil
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("settings (-want +got):\n%s", d)
+			}
+		})
 	}
 }

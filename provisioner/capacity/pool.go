@@ -13,7 +13,7 @@ type Pool struct {
 	Name string
 	// Annotations are the NodePool's own, by which people move what the planner does with it.
 	Annotations map[string]string
-	// Problems are mistakes in the pool that do not stop it, each naming the field or annotation: what it says is ignored.
+	// Problems are mistakes in the pool that do not stop it, each naming the annotation, the value and the remedy.
 	Problems []string
 	// Evenness is how much dearer, in parts of its price, a node of the pool counts that could hold everything that is being
 	// planned; nil for the planner's default. See EvennessAnnotation.
@@ -36,7 +36,8 @@ type Pool struct {
 	// Limits bounds the sum of node capacities, in the resources it names only. LimitNodes bounds their number. nil if unset.
 	Limits     corev1.ResourceList
 	LimitNodes *int64
-	// LookAhead bounds the pods that are planned on the pool in one step before they exist; nil for no bound.
+	// LookAhead bounds the pods that are planned on the pool in one step before they exist; nil for no bound. See
+	// LookAheadAnnotation.
 	LookAhead *int
 	// Usage is the capacity of the pool's nodes, those on their way included, and Nodes their number.
 	Usage Resources

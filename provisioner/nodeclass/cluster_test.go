@@ -89,7 +89,7 @@ func bed(t *testing.T) (client.Client, *ec2emu.Emulator) {
 	}).SetupWithManager(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&nodeclass.PoolReconciler{Kube: m.GetClient(), Clock: clock.RealClock{}}).SetupWithManager(m); err != nil {
+	if err := (&nodeclass.PoolReconciler{Kube: m.GetClient(), Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}}).SetupWithManager(m); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/awslabs/operatorpkg/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // Reasons of a pool's conditions, Karpenter's.
@@ -33,14 +36,22 @@ const (
 	reasonClassUnknown     = "NodeClassReadinessUnknown"
 )
 
+// conditionAnnotations is False, with reasonAnnotation, on a pool with annotations of Slipway's that cannot be read, and
+// absent otherwise. Ready does not depend on it: the pool works with what holds in their place.
+const (
+	conditionAnnotations = "AnnotationsValid"
+	reasonAnnotation     = "InvalidAnnotation"
+)
+
 // countAfter gathers the changes of a pool's claims before its nodes are counted again: a burst of launches is
 // one write and not one a claim.
 const countAfter = time.Second
 
 // PoolReconciler keeps the conditions and counts of NodePools.
 type PoolReconciler struct {
-	Kube  client.Client
-	Clock clock.Clock
+	Kube   client.Client
+	Events Events
+	Clock  clock.Clock
 }
 
 // SetupWithManager registers the reconciler: pools, the classes they refer to, and the claims they count.
@@ -118,13 +129,39 @@ func (r *PoolReconciler) reconcile(ctx context.Context, pool *karpv1.NodePool) e
 	if err := r.judgeClass(ctx, pool, conditions); err != nil {
 		return err
 	}
+	news, err := judgeAnnotations(pool, conditions)
+	if err != nil {
+		return err
+	}
 	if err := r.count(ctx, pool, claims.Items); err != nil {
 		return err
 	}
 	if equality.Semantic.DeepEqual(stored.Status, pool.Status) {
 		return nil
 	}
-	return r.Kube.Status().Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
+	if err := r.Kube.Status().Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	if news != "" {
+		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, reasonAnnotation, "Validate", "%s", news)
+	}
+	return nil
+}
+
+// judgeAnnotations says which annotations cannot be read. news is what has not been said before, empty if nothing.
+func judgeAnnotations(pool *karpv1.NodePool, conditions status.ConditionSet) (news string, err error) {
+	message := strings.Join(capacity.ParsePoolAnnotations(pool.Annotations).Problems, "; ")
+	if message == "" {
+		if err := conditions.Clear(conditionAnnotations); err != nil {
+			return "", fmt.Errorf("clearing condition %s of node pool %q: %w", conditionAnnotations, pool.Name, err)
+		}
+		return "", nil
+	}
+	if known := conditions.Get(conditionAnnotations); known == nil || known.Message != message {
+		news = message
+	}
+	conditions.SetFalse(conditionAnnotations, reasonAnnotation, message)
+	return news, nil
 }
 
 func (r *PoolReconciler) stamp(ctx context.Context, pool *karpv1.NodePool, claims []karpv1.NodeClaim) error {

@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 func pool(change func(*karpv1.NodePool)) *karpv1.NodePool {
@@ -35,7 +37,7 @@ func pool(change func(*karpv1.NodePool)) *karpv1.NodePool {
 
 func runPool(t *testing.T, w *writes, kube client.Client) *karpv1.NodePool {
 	t.Helper()
-	r := &PoolReconciler{Kube: kube, Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
+	r := &PoolReconciler{Kube: kube, Events: &cloud{}, Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
 	var got *karpv1.NodePool
 	for i := range 2 {
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "p"}}); err != nil {
@@ -123,6 +125,60 @@ func TestPoolConditions(t *testing.T) {
 				t.Errorf("annotations = %v, want the hash and its version", got.Annotations)
 			}
 		})
+	}
+}
+
+// A value that cannot be read is said once, in the condition and in an event, and does not stop the pool.
+func TestPoolAnnotations(t *testing.T) {
+	var w writes
+	events := &cloud{}
+	objects := kube(t, &w, pool(nil), judged(allTrue))
+	r := &PoolReconciler{Kube: objects, Events: events, Clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
+	steps := []struct {
+		name        string
+		annotations map[string]string
+		named       []string // in condition and event
+		events      int      // so far
+	}{
+		{"one bad", map[string]string{capacity.LookAheadAnnotation: "many"}, []string{"slipway.sh/look-ahead", `"many"`, "set a whole number"}, 1},
+		{
+			"another, too",
+			map[string]string{capacity.LookAheadAnnotation: "many", capacity.EvennessAnnotation: "much"},
+			[]string{"slipway.sh/look-ahead", "slipway.sh/evenness", `"much"`, "set a number from 0 to 100"},
+			2,
+		},
+		{"mended", map[string]string{capacity.LookAheadAnnotation: "5", capacity.EvennessAnnotation: "2%"}, nil, 2},
+		{"bad again", map[string]string{capacity.EvennessAnnotation: "-1"}, []string{"slipway.sh/evenness", `"-1"`}, 3},
+	}
+	for _, s := range steps {
+		p := &karpv1.NodePool{}
+		if err := objects.Get(t.Context(), client.ObjectKey{Name: "p"}, p); err != nil {
+			t.Fatal(err)
+		}
+		p.Annotations = s.annotations
+		if err := objects.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second finds nothing new
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "p"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := objects.Get(t.Context(), client.ObjectKey{Name: "p"}, p); err != nil {
+			t.Fatal(err)
+		}
+		c := p.StatusConditions(status.WithObservedOnly()).Get(conditionAnnotations)
+		if (c != nil) != (s.named != nil) || len(events.events) != s.events {
+			t.Fatalf("%s: condition %v, events %q; want %d events", s.name, c, events.events, s.events)
+		}
+		for _, text := range s.named {
+			if last := events.events[s.events-1]; !c.IsFalse() || !strings.Contains(c.Message, text) || !strings.Contains(last, text) {
+				t.Errorf("%s: condition %s, %q, event %q; want False, both naming %s", s.name, c.Status, c.Message, last, text)
+			}
+		}
+		if ready := condition(p.Status.Conditions, status.ConditionReady); ready.Status != metav1.ConditionTrue {
+			t.Errorf("%s: Ready = %s, %s", s.name, ready.Status, ready.Message)
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
@@ -88,13 +87,10 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	if np.Spec.Weight != nil {
 		p.Weight = *np.Spec.Weight
 	}
-	p.LookAhead = lookAhead(np)
-	if v, ok := np.Annotations[capacity.EvennessAnnotation]; ok {
-		if e, err := capacity.ParseEvenness(v); err != nil {
-			p.Problems = append(p.Problems, fmt.Sprintf("NodePool %q: %v", np.Name, err))
-		} else {
-			p.Evenness = &e
-		}
+	said := capacity.ParsePoolAnnotations(np.Annotations)
+	p.Evenness, p.LookAhead = said.Evenness, said.LookAhead
+	for _, problem := range said.Problems {
+		p.Problems = append(p.Problems, fmt.Sprintf("NodePool %q: %s", np.Name, problem))
 	}
 	p.Limits = corev1.ResourceList{}
 	for name, q := range np.Spec.Limits {
@@ -135,22 +131,6 @@ func (b *Builder) reservations(c *capacity.Catalog) map[string]int {
 		out[id] = b.src.Reserved(id)
 	}
 	return out
-}
-
-// LookAheadAnnotation on a NodePool bounds the pods planned on it in one step before they exist: a number, 0 for none.
-const LookAheadAnnotation = "slipway.sh/look-ahead"
-
-// lookAhead reads the annotation. A value that is no such number allows none: that costs time, never money.
-func lookAhead(np *karpv1.NodePool) *int {
-	s, ok := np.Annotations[LookAheadAnnotation]
-	if !ok {
-		return nil
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		n = 0
-	}
-	return new(max(n, 0))
 }
 
 // Requirements are what every node of the pool satisfies: the template's requirements and labels, the pool's own label
