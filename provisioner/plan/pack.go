@@ -21,6 +21,7 @@ type packer struct {
 	shapes    []*shape
 	allShapes []*shape  // those too many to be tried included
 	total     []float64 // what all rows ask for
+	ceiling   float64   // what the cheapest shape costs that holds all rows: none that costs more is of use
 	fill      filler
 	favours   map[int][]*shape // by set: the shapes that were best lately
 	opened    int

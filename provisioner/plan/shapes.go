@@ -29,6 +29,7 @@ func (sh *shape) takes(set int) bool { return sh.accepts[set/64]&(1<<(set%64)) !
 // acceptance by pods included.
 func (k *packer) makeShapes() {
 	var all []*shape
+	k.ceiling = math.Inf(1)
 	for i := k.from; i < k.to; i++ {
 		all = append(all, k.shapesOf(k.s.pools[i])...)
 	}
@@ -36,7 +37,7 @@ func (k *packer) makeShapes() {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), -slices.Compare(a.room, b.room))
 	})
 	for _, sh := range all {
-		if !slices.ContainsFunc(k.allShapes, func(o *shape) bool { return o.beats(sh) }) {
+		if !slices.ContainsFunc(k.allShapes, func(o *shape) bool { return k.beats(o, sh) }) {
 			k.allShapes = append(k.allShapes, sh)
 		}
 	}
@@ -81,12 +82,18 @@ func (k *packer) shapesOf(p *pool) []*shape {
 		}
 		done[m.wide] = true
 		for _, o := range p.best(m.wide) {
+			if p.Catalog.Offerings[o].Price > k.ceiling {
+				break // as all that follow are
+			}
 			if seen[o] {
 				continue
 			}
 			seen[o] = true
 			if sh := k.shapeOf(p, o); sh != nil {
 				out = append(out, sh)
+				if sh.reservation() == "" && k.holdsAll(sh) && k.affords(sh) {
+					k.ceiling = min(k.ceiling, sh.cost)
+				}
 			}
 		}
 	}
@@ -118,10 +125,11 @@ func (k *packer) shapeOf(p *pool, o int) *shape {
 // manyVolumes stands for no limit on volumes.
 const manyVolumes = 1e6
 
-// beats reports whether the shape, which costs no more, is at least as good in everything.
-func (sh *shape) beats(o *shape) bool {
+// beats reports whether a shape, which costs no more than o, is at least as good in everything. Room for more than all there
+// is to pack is no merit; and a shape that may be bought only so often, or not at all, beats only others like it.
+func (k *packer) beats(sh, o *shape) bool {
 	for d, v := range o.room {
-		if sh.room[d] < v {
+		if sh.room[d] < min(v, k.total[d]) {
 			return false
 		}
 	}
@@ -130,7 +138,17 @@ func (sh *shape) beats(o *shape) bool {
 			return false
 		}
 	}
-	return true
+	return sh.reservation() == o.reservation() && (k.affords(sh) || !k.affords(o))
+}
+
+// holdsAll reports whether one node of the shape has room for everything there is to pack.
+func (k *packer) holdsAll(sh *shape) bool {
+	for i := range k.sets {
+		if !sh.takes(i) {
+			return false
+		}
+	}
+	return fits(k.total, sh.room)
 }
 
 // logFloor is the largest power of step that is not above v.

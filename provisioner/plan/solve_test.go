@@ -153,6 +153,14 @@ func TestSolve(t *testing.T) {
 			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("a").Label("app", "web").CPU("1").Apart(corev1.LabelHostname, web).Obj(), 3)},
 			want:  []string{"a unplaced: p LimitReached", "p c.2 abc: 1×a", "p c.2 abc: 1×a"},
 		},
+		"what a limit keeps out hides nothing dearer that is within it": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", builder.Catalog(
+				builder.InstanceType("bargain.8").CPU("8").Memory("16Gi").OnDemand(0.1, "a"),
+				builder.InstanceType("dear.2").CPU("2").Memory("4Gi").OnDemand(0.2, "a"),
+			)).Limit(corev1.ResourceCPU, "4")},
+			pods: [][]*capacity.Pod{builder.PodsOf(builder.Class("a").CPU("1").Memory("1Gi").Obj(), 1)},
+			want: []string{"p dear.2 a: 1×a"},
+		},
 		"an untolerated taint is the reason": {
 			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop()).Taint("gpu", "true", corev1.TaintEffectNoSchedule)},
 			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("a").CPU("1").Obj(), 1)},
@@ -212,6 +220,20 @@ func TestSolve(t *testing.T) {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSolveReservationRunsOut checks that the type of a reservation is still bought on demand when the reservation is full.
+func TestSolveReservationRunsOut(t *testing.T) {
+	pool := builder.CapacityPool("p", builder.Catalog(builder.InstanceType("m.8").CPU("8").Memory("32Gi").OnDemand(0.4, "a").
+		Offering(capacity.Offering{CapacityType: karpv1.CapacityTypeReserved, Zone: "a", ReservationID: "cr-1"}))).Obj()
+	pool.Reservations = map[string]int{"cr-1": 1}
+	got := plan.Solve(plan.Input{
+		View: &capacity.View{Pools: []*capacity.Pool{pool}},
+		Pods: builder.PodsOf(builder.Class("a").CPU("6").Memory("1Gi").Obj(), 2),
+	})
+	if diff := cmp.Diff([]string{"p m.8 a: 1×a", "p m.8 a: 1×a"}, describe(got)); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 }
 
