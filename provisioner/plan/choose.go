@@ -93,7 +93,7 @@ func (k *packer) promising(seed *row, pieces []*piece) []candidate {
 			}
 			continue
 		}
-		list = append(list, candidate{sh, min(everything, most*(sh.room[0]/1000+sh.room[1]/(4<<30))) / sh.cost})
+		list = append(list, candidate{sh, min(everything, most*k.bulk(sh.room)) / sh.cost})
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(b.e, a.e) })
 	return list

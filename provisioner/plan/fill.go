@@ -23,8 +23,9 @@ type filler struct {
 	dense  []float64
 	room   []float64
 	inv    []float64
-	u      [2]float64
-	views  [4][2]float64
+	u      []float64    // what the resources are worth, in parts of the worth of the node
+	others []int        // resources beside CPU and memory that have a worth
+	views  [4][]float64 // other worths, each of which bounds what a filling can be worth
 	rest   [4][]float64
 	total  float64 // worth of the room at most
 	counts []int
@@ -40,6 +41,10 @@ type filler struct {
 	bestTakes []pieceTake
 }
 
+// moreEffort is how much farther a filling is searched for every further resource that binds it: there are that many more
+// ways to waste one.
+const moreEffort = 9
+
 type pieceTake struct {
 	p *piece
 	n int
@@ -54,6 +59,7 @@ func (f *filler) fill(sh *shape, pieces []*piece, seed *piece, floor float64, ef
 		return nil, 0
 	}
 	f.fills++
+	f.effort *= 1 + moreEffort*len(f.others)
 	f.sort()
 	f.counts = append(f.counts[:0], make([]int, len(f.pieces))...)
 	f.ports, f.custom, f.best, f.bestTakes = f.ports[:0], 0, 0, f.bestTakes[:0]
@@ -94,48 +100,10 @@ func (f *filler) roomy() bool {
 // reopened is the part of a node that is searched again for a better filling.
 const reopened = 0.8
 
-// consider picks the pieces the shape can hold and values its resources so that the bound on what it can hold is least: the
-// dual of the knapsack problem in CPU and memory. It returns the bound.
-func (f *filler) consider(all []*piece) float64 {
-	f.pieces = f.pieces[:0]
-	c, m := f.sh.room[0], f.sh.room[1]
-	everything := 0.0
-	for _, p := range all {
-		if p.left > 0 && f.sh.takes(p.set) && fits(p.size, f.room) {
-			f.pieces = append(f.pieces, p)
-			everything += p.value * float64(p.left)
-		}
-	}
-	top := func(ratio float64) float64 {
-		a, b := (1-ratio)/c, ratio/m
-		t := 0.0
-		for _, p := range f.pieces {
-			if w := a*p.size[0] + b*p.size[1] + 1e-12; p.value > t*w {
-				t = p.value / w
-			}
-		}
-		return t
-	}
-	lo, hi := 0.02, 0.98
-	for range 9 {
-		a, b := lo+(hi-lo)*0.4, lo+(hi-lo)*0.6
-		if top(a) < top(b) {
-			hi = b
-		} else {
-			lo = a
-		}
-	}
-	r := (lo + hi) / 2
-	f.u = [2]float64{(1 - r) / c, r / m}
-	return min(top(r), everything)
-}
-
 // sort puts the pieces in order of their worth per resource.
 func (f *filler) sort() {
-	c, m := f.sh.room[0], f.sh.room[1]
-	a, b := f.u[0], f.u[1]
 	for _, p := range f.pieces {
-		p.weight = a*p.size[0] + b*p.size[1] + 1e-12
+		p.weight = f.weigh(f.u, p.size)
 		p.density = p.value / p.weight
 	}
 	slices.SortFunc(f.pieces, func(x, y *piece) int {
@@ -146,13 +114,13 @@ func (f *filler) sort() {
 		f.weight, f.dense = append(f.weight, p.weight), append(f.dense, p.density)
 	}
 	f.total = 1
-	f.views = [4][2]float64{{1 / c, 0}, {0, 1 / m}, {a, b / 4}, {a / 4, b}}
+	f.look()
 	for v, u := range f.views {
 		f.rest[v] = append(f.rest[v][:0], make([]float64, len(f.pieces))...)
 		most := 0.0
 		for i := len(f.pieces) - 1; i >= 0; i-- {
 			p := f.pieces[i]
-			most = max(most, p.value/(u[0]*p.size[0]+u[1]*p.size[1]+1e-12))
+			most = max(most, p.value/f.weigh(u, p.size))
 			f.rest[v][i] = most
 		}
 	}
@@ -235,10 +203,9 @@ func (f *filler) visit(from int, value float64) {
 
 // above bounds what the pieces from i on can add.
 func (f *filler) above(i int) float64 {
-	c, m := f.room[0], f.room[1]
 	least := f.dense[i] * f.total
 	for v, u := range f.views {
-		least = min(least, f.rest[v][i]*(u[0]*c+u[1]*m))
+		least = min(least, f.rest[v][i]*f.weigh(u, f.room))
 	}
 	return least
 }

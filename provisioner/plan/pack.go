@@ -278,18 +278,27 @@ func (k *packer) openFor(seed *row, rows []*row) bool {
 
 // bulk measures a size in one number: its cores, memory at 4 GiB a core, and whatever else it asks for by its share.
 func (k *packer) bulk(size []float64) float64 {
-	n := size[0]/1000 + size[1]/(4<<30)
+	n := size[0]/1000 + size[1]/(4<<30) + k.special(size)
 	for d := 2; d < len(k.dims); d++ {
 		switch k.dims[d] {
 		case corev1.ResourcePods:
 			n += size[d] * 0.01
 		case corev1.ResourceEphemeralStorage:
 			n += size[d] / (40 << 30)
-		default:
-			n += size[d] * 32
 		}
 	}
 	return max(n, 1e-6)
+}
+
+// special measures what a size has of extended resources: devices, at 32 cores each.
+func (k *packer) special(size []float64) float64 {
+	n := 0.0
+	for d := 2; d < len(k.dims); d++ {
+		if name := k.dims[d]; name != corev1.ResourcePods && name != corev1.ResourceEphemeralStorage {
+			n += size[d] * 32
+		}
+	}
+	return n
 }
 
 // DefaultEvenness is how much dearer, in parts of its price, a node counts that could hold everything there is to pack. One

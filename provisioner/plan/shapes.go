@@ -51,23 +51,26 @@ func (k *packer) makeShapes() {
 // holds its pods.
 const maxShapes = 96
 
-// thinned keeps, of shapes that accept the same pods, have about the same memory a core and cost within a factor of each
+// thinned keeps, of shapes that accept the same pods, have about the same memory and devices a core and cost within a factor of each
 // other, the one that has most for its price.
 func (k *packer) thinned(step float64) []*shape {
 	type class struct {
 		accepts   string
 		size, mix float64
+		special   float64
+	}
+	of := func(sh *shape) class {
+		return class{fmt.Sprint(sh.accepts), logFloor(sh.cost, step), logFloor(sh.ratio, 1.6), logFloor(k.special(sh.room)/sh.room[0], 1.6)}
 	}
 	best := map[class]*shape{}
 	for _, sh := range k.allShapes {
-		c := class{accepts: fmt.Sprint(sh.accepts), size: logFloor(sh.cost, step), mix: logFloor(sh.ratio, 1.6)}
+		c := of(sh)
 		if o := best[c]; o == nil || k.bulk(sh.room)/sh.cost > k.bulk(o.room)/o.cost {
 			best[c] = sh
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(k.allShapes), func(sh *shape) bool {
-		c := class{accepts: fmt.Sprint(sh.accepts), size: logFloor(sh.cost, step), mix: logFloor(sh.ratio, 1.6)}
-		return best[c] != sh
+		return best[of(sh)] != sh
 	})
 }
 
