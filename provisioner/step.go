@@ -103,14 +103,17 @@ func (p *Provisioner) expect(r plan.Result, seats []seat) plan.Result {
 	for _, pl := range r.Placements {
 		place(pl.Pod.UID)
 	}
-	launches := slices.Clone(r.Launches)
 	onlySeats := func(l plan.Launch) bool {
 		return !slices.ContainsFunc(l.Pods, func(q *capacity.Pod) bool { _, isSeat := byUID[q.UID]; return !isSeat })
 	}
-	slices.SortStableFunc(launches, func(a, b plan.Launch) int { return order(onlySeats(a), onlySeats(b)) })
-	for _, l := range launches {
-		for _, q := range l.Pods {
-			place(q.UID)
+	for _, last := range []bool{false, true} {
+		for _, l := range r.Launches {
+			if onlySeats(l) != last {
+				continue
+			}
+			for _, q := range l.Pods {
+				place(q.UID)
+			}
 		}
 	}
 	p.ledger.expect(placed, p.Clock.Now())
@@ -119,18 +122,6 @@ func (p *Provisioner) expect(r plan.Result, seats []seat) plan.Result {
 		return isSeat
 	})
 	return r
-}
-
-// order puts false before true.
-func order(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
 }
 
 func (p *Provisioner) classOf(pod *corev1.Pod) *capacity.Class { return p.Views.Pod(pod).Class }
