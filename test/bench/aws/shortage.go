@@ -37,19 +37,29 @@ func (w *world) dry() {
 	}
 }
 
+// dryWorld is a world that is nearly out of stock, with a launcher whose templates are made. The caller closes its emulator.
+func dryWorld(ctx context.Context) (*world, *rig, error) {
+	w, err := newWorld(ctx, ec2emu.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	w.dry()
+	r := w.launcher(builder.NodePool("bench").Obj())
+	if err := w.makeTemplates(ctx, r); err != nil {
+		w.emu.Close()
+		return nil, nil, err
+	}
+	return w, r, nil
+}
+
 // iceNext launches claims one by one, each from a launcher that knows of no shortage yet, for types of which a few at most
 // are to be had: most of the first requests are answered with capacity errors.
 func (s *shortage) iceNext(ctx context.Context) error {
-	w, err := newWorld(ctx, ec2emu.Options{})
+	w, first, err := dryWorld(ctx)
 	if err != nil {
 		return err
 	}
 	defer w.emu.Close()
-	w.dry()
-	first := w.launcher(builder.NodePool("bench").Obj())
-	if err := w.makeTemplates(ctx, first); err != nil {
-		return err
-	}
 	w.wire.take()
 	families := [][]string{{"c5", "c6i"}, {"m5", "m6i"}, {"r5", "r6i"}, {"c6a", "m6a"}, {"c7i", "m7i"}}
 	for n := range 200 {
@@ -122,16 +132,11 @@ func (s *shortage) iceCalls(ctx context.Context) error {
 // replanned plans pods on a pool of which 95 % of the offerings are dry, as the provisioner does, and launches the plans'
 // claims, which allow what their plan did and no more. Claims that are given up would be deleted and made again.
 func (s *shortage) replanned(ctx context.Context) error {
-	w, err := newWorld(ctx, ec2emu.Options{})
+	w, r, err := dryWorld(ctx)
 	if err != nil {
 		return err
 	}
 	defer w.emu.Close()
-	w.dry()
-	r := w.launcher(builder.NodePool("bench").Obj())
-	if err := w.makeTemplates(ctx, r); err != nil {
-		return err
-	}
 	catalog := w.catalogs.For(w.class)
 	for round := range 40 {
 		pool := builder.CapacityPool("bench", catalog).Require(capacity.In("karpenter.k8s.aws/instance-category", "c", "m", "r")).Obj()
