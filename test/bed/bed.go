@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -92,8 +90,7 @@ func New(ctx context.Context, opts Options) (_ *Bed, err error) {
 	if b.Client, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("creating client: %w", err)
 	}
-	_, err = b.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}, metav1.CreateOptions{})
-	return b, err
+	return b, b.grant(ctx)
 }
 
 // Stop ends everything and removes the data.
@@ -136,7 +133,7 @@ func (b *Bed) StartScheduler() error {
 		return err
 	}
 	args := []string{
-		"--config=" + file, "--authentication-kubeconfig=" + b.Cluster.Kubeconfig(), "--authorization-kubeconfig=" + b.Cluster.Kubeconfig(),
+		"--config=" + file, "--authentication-kubeconfig=" + b.kubeconfig(Scheduler), "--authorization-kubeconfig=" + b.kubeconfig(Scheduler),
 		"--cluster-name=" + b.clusterName(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + b.Cluster.Dir(),
 	}
 	return b.run(Scheduler, append(args, b.opts.SchedulerArgs...))
@@ -153,7 +150,7 @@ func (b *Bed) StartController() error {
 		return err
 	}
 	args := []string{
-		"--kubeconfig=" + b.Cluster.Kubeconfig(), "--cluster-name=" + b.clusterName(), "--leader-election-namespace=" + Namespace,
+		"--kubeconfig=" + b.kubeconfig(Controller), "--cluster-name=" + b.clusterName(), "--leader-election-namespace=" + Namespace,
 		"--metrics-port=" + strconv.Itoa(metrics), "--health-probe-port=" + strconv.Itoa(health),
 		"--bind-address=127.0.0.1", "--interruption-queue=" + b.Emulator.QueueName(),
 	}
@@ -169,7 +166,7 @@ func (b *Bed) schedulerConfig() (string, error) {
 	if err := yaml.Unmarshal(config.Scheduler, &c); err != nil {
 		return "", fmt.Errorf("reading the scheduler's default configuration: %w", err)
 	}
-	c["clientConnection"].(map[string]any)["kubeconfig"] = b.Cluster.Kubeconfig()
+	c["clientConnection"].(map[string]any)["kubeconfig"] = b.kubeconfig(Scheduler)
 	if b.opts.PluginArgs != nil {
 		profile := c["profiles"].([]any)[0].(map[string]any)
 		profile["pluginConfig"] = []any{map[string]any{"name": "Slipway", "args": b.opts.PluginArgs}}

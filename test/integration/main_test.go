@@ -78,6 +78,7 @@ func startWith(t *testing.T, opts bed.Options) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		checkRights(t, b)
 		if t.Failed() {
 			dump(t, b)
 		}
@@ -97,6 +98,19 @@ func startWith(t *testing.T, opts bed.Options) *rig {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// checkRights fails the test if a process asked for more than manifests/rbac grants.
+func checkRights(t *testing.T, b *bed.Bed) {
+	for _, name := range []string{bed.Scheduler, bed.Controller} {
+		refused, err := b.Refused(name)
+		if err != nil {
+			t.Error(err)
+		}
+		if len(refused) > 0 {
+			t.Errorf("%s did %d things that manifests/rbac does not grant, first: %s", name, len(refused), refused[0])
+		}
+	}
 }
 
 // dump prints the end of the processes' logs of a failed test.
