@@ -144,11 +144,18 @@ func bounded(r *plan.Result, seats []seat) (kept []seat, changed bool) {
 func (p *Provisioner) sweep(ctx context.Context) {
 	tick := p.Clock.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
+	var suspects map[types.UID]limbo
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C():
+		}
+		if n%sweepsPerProof == 0 {
+			suspects = p.prove(ctx, suspects)
+		}
+		if p.ledger.lift() {
+			p.Changed()
 		}
 		p.reconsider(ctx)
 		for _, claim := range p.ledger.unneeded(p.Clock.Now()) {

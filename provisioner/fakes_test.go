@@ -50,7 +50,18 @@ func (d *diary) take() []string {
 	return out
 }
 
-type fakeGate struct{ d *diary }
+type fakeGate struct {
+	d *diary
+	// parked is what Parked returns; may be nil.
+	parked *[]types.UID
+}
+
+func (g fakeGate) Parked(time.Duration) []types.UID {
+	if g.parked == nil {
+		return nil
+	}
+	return *g.parked
+}
 
 func (g fakeGate) Release(uids ...types.UID) {
 	names := make([]string, len(uids))
@@ -131,6 +142,7 @@ type bed struct {
 	// createFails is returned by the next so many creations of a claim.
 	createFails []error
 	claims      int
+	parked      []types.UID
 }
 
 // shop sells 4 and 16 cores.
@@ -160,7 +172,7 @@ func inBubble(t *testing.T, judge Judge, test func(b *bed), objects ...runtime.O
 // process is a new provisioner on the bed's cluster, as after a restart.
 func (b *bed) process(judge Judge) *Provisioner {
 	p := New(Options{
-		Kube: b.api, Pods: b.cluster.Pods(), Views: view.New(b.cluster.Source()), Gate: fakeGate{b.diary}, Nominator: fakeNominator{b.diary},
+		Kube: b.api, Pods: b.cluster.Pods(), Views: view.New(b.cluster.Source()), Gate: fakeGate{b.diary, &b.parked}, Nominator: fakeNominator{b.diary},
 		Launcher: fakeLauncher{b.diary, b.api}, Events: fakeEvents{b.diary}, Judge: judge, Clock: clock.RealClock{}, Logger: logr.Discard(),
 		Batch: demand.Options{Debounce: 5 * time.Millisecond, MaxAge: time.Second, MaxSize: 1000},
 	})
@@ -197,7 +209,7 @@ func (b *bed) run() {
 func (b *bed) offer(pods ...*corev1.Pod) {
 	for _, p := range pods {
 		b.cluster.Put(p)
-		b.Offer(p)
+		b.Offer(p, nil)
 	}
 	b.Drained()
 	b.pass(10 * time.Millisecond)

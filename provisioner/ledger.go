@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
@@ -70,19 +72,25 @@ type ledger struct {
 	// lists are the pods of each claim as they were last asked for; a claim whose pods have changed since is not in it.
 	// Every plan asks for all of them while pods are being offered.
 	lists map[string][]*corev1.Pod
+	// joined is the Node of each claim that has one in the cluster. awaited are the claims among them that pods wait for, by
+	// node; kept are those nodes.
+	joined, awaited map[string]string
+	kept            atomic.Pointer[sets.Set[string]]
+	// lifted notes that room on a node that has joined was kept for a pod and is not any more.
+	lifted bool
 }
 
 func newLedger() *ledger {
 	return &ledger{
 		pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{},
 		seats: map[types.UID][]*entry{}, came: map[types.UID]time.Time{}, barren: map[types.UID]time.Time{}, idle: map[string]time.Time{},
-		intruders: map[string]bool{},
+		intruders: map[string]bool{}, joined: map[string]string{}, awaited: map[string]string{},
 	}
 }
 
 // offer notes that the pod failed to schedule. fresh asks the caller to put it into the batch; parked says that the pod
-// waits for capacity, node is the node reserved for it.
-func (l *ledger) offer(pod *corev1.Pod, now time.Time) (parked bool, node string, fresh bool) {
+// waits for capacity, node is the node reserved for it. taken, if not nil, tells nodes whose room others have.
+func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) bool) (parked bool, node string, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.pods[pod.UID]
@@ -96,7 +104,7 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time) (parked bool, node string
 		if e.usable.IsZero() {
 			return true, e.node, false
 		}
-		if now.Sub(e.usable) < bindGrace && !l.intruders[e.claim] {
+		if now.Sub(e.usable) < bindGrace && !l.intruders[e.claim] && (taken == nil || !taken(e.node)) {
 			return false, e.node, false
 		}
 		l.unassign(e)
@@ -128,6 +136,7 @@ func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
 		if m == nil {
 			m = map[types.UID]*entry{}
 			l.claims[claim] = m
+			l.keep()
 		}
 		m[p.UID] = e
 	}
@@ -151,11 +160,13 @@ func (l *ledger) adopt(claim, node string, pods []*corev1.Pod, now time.Time) {
 
 func (l *ledger) unassign(e *entry) {
 	if m := l.claims[e.claim]; m != nil {
+		l.lifted = l.lifted || l.joined[e.claim] != ""
 		delete(l.lists, e.claim)
 		delete(m, e.pod.UID)
 		if len(m) == 0 {
 			delete(l.claims, e.claim)
 			delete(l.intruders, e.claim)
+			l.keep()
 			l.idle[e.claim] = time.Time{}
 		}
 	}
@@ -248,8 +259,9 @@ func (l *ledger) podsOf(claim string) []*corev1.Pod {
 	return l.each(claim, func(*entry) bool { return true })
 }
 
-// remove forgets a pod that is bound or deleted, and returns the claim it was planned on and whether it was known.
-func (l *ledger) remove(uid types.UID) (claim string, known bool) {
+// remove forgets a pod that is bound to the node or, if that is "", deleted. It returns the claim the pod was planned on and
+// whether it was known.
+func (l *ledger) remove(uid types.UID, node string) (claim string, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.pods[uid]
@@ -257,7 +269,11 @@ func (l *ledger) remove(uid types.UID) (claim string, known bool) {
 		return "", false
 	}
 	claim = e.claim
+	lifted := l.lifted
 	l.unassign(e)
+	if node != "" && node == l.joined[claim] {
+		l.lifted = lifted // the room is used, not free
+	}
 	delete(l.pods, uid)
 	return claim, true
 }

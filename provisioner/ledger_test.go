@@ -25,7 +25,7 @@ func TestLedger(t *testing.T) {
 	p, q := pod("p", "1"), pod("q", "1")
 	offer := func(pod *corev1.Pod) func(*ledger, time.Time) string {
 		return func(l *ledger, now time.Time) string {
-			parked, node, fresh := l.offer(pod, now)
+			parked, node, fresh := l.offer(pod, now, nil)
 			return fmt.Sprintf("parked %v node %q fresh %v", parked, node, fresh)
 		}
 	}
@@ -55,7 +55,7 @@ func TestLedger(t *testing.T) {
 		return func(l *ledger, now time.Time) string { return names(l.due(now, all)) }
 	}
 	remove := func(pod *corev1.Pod) func(*ledger, time.Time) string {
-		return func(l *ledger, _ time.Time) string { _, known := l.remove(pod.UID); return fmt.Sprint(known) }
+		return func(l *ledger, _ time.Time) string { _, known := l.remove(pod.UID, ""); return fmt.Sprint(known) }
 	}
 	counts := func(l *ledger, _ time.Time) string { n, _ := l.counts(); return fmt.Sprint(n) }
 	const again, parked = `parked true node "" fresh true`, `parked true node "" fresh false`
@@ -154,12 +154,12 @@ func TestLedger(t *testing.T) {
 func TestLedgerLists(t *testing.T) {
 	l, now := newLedger(), builder.Epoch()
 	p, q, r := pod("p", "1"), pod("q", "1"), pod("r", "1")
-	l.offer(p, now)
-	l.offer(q, now.Add(time.Second))
+	l.offer(p, now, nil)
+	l.offer(q, now.Add(time.Second), nil)
 	l.adopt("c", "n", []*corev1.Pod{r}, now)
 	newer := p.DeepCopy()
 	newer.Labels = map[string]string{"newer": "true"}
-	l.offer(newer, now.Add(2*time.Second))
+	l.offer(newer, now.Add(2*time.Second), nil)
 	waiting, offered := l.waiting([]*corev1.Pod{p, q, r, pod("unknown", "1")})
 	if len(waiting) != 2 || waiting[0] != newer || waiting[1] != q {
 		t.Errorf("waiting = %v, want p as offered last, and q", waiting)
@@ -170,7 +170,7 @@ func TestLedgerLists(t *testing.T) {
 	if got := l.reserved(); len(got) != 1 || len(got["c"]) != 1 || got["c"][0] != r {
 		t.Errorf("reserved = %v", got)
 	}
-	if parked, node, fresh := l.offer(r, now); !parked || node != "n" || fresh {
+	if parked, node, fresh := l.offer(r, now, nil); !parked || node != "n" || fresh {
 		t.Errorf("an adopted pod: parked %v, node %q, fresh %v", parked, node, fresh)
 	}
 }

@@ -24,6 +24,9 @@ type Metrics struct {
 	Seats   prometheus.Gauge
 	// OffPlan counts pods that landed on a node other pods were still waiting for.
 	OffPlan prometheus.Counter
+	// Forgotten counts waiting pods that nothing would have happened to any more, by where they were found. It should stay
+	// at zero.
+	Forgotten *prometheus.CounterVec
 	// Cancelled counts claims that were deleted because no pod waited for them any more, by pool.
 	Cancelled *prometheus.CounterVec
 	// Pods is how many pods wait for capacity, by state: waiting (to be planned), planned (on a claim), unplaced.
@@ -58,6 +61,9 @@ func NewMetrics() *Metrics {
 		OffPlan: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slipway_provisioner_off_plan_total", Help: "Pods that landed on a node that was bought for others who had not come yet.",
 		}),
+		Forgotten: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slipway_provisioner_forgotten_total", Help: "Waiting pods found without anything that would have moved them, by where: gate, node, batch, claim, pod.",
+		}, []string{"where"}),
 		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slipway_provisioner_nodeclaims_cancelled_total", Help: "NodeClaims deleted before use because no pod waited for them any more.",
 		}, []string{"nodepool"}),
@@ -72,7 +78,7 @@ func NewMetrics() *Metrics {
 
 // Collectors lists all metrics for registration.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Settled, m.Seats, m.OffPlan, m.Cancelled, m.Pods, m.Rejected}
+	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Settled, m.Seats, m.OffPlan, m.Forgotten, m.Cancelled, m.Pods, m.Rejected}
 }
 
 func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {

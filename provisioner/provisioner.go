@@ -31,6 +31,8 @@ type Gate interface {
 	// Reserve remembers the node a parked pod waits for. carried says that the scheduler is about to write the pod's status
 	// anyway and will write this nomination with it.
 	Reserve(uid types.UID, node string) (carried bool)
+	// Parked lists the pods that have been parked for at least that long.
+	Parked(atLeast time.Duration) []types.UID
 }
 
 // Nominator writes status.nominatedNodeName, once a pod.
@@ -87,6 +89,9 @@ type Provisioner struct {
 	recent map[string]recentClaim
 	// byProvider maps provider IDs to claim names.
 	byProvider map[string]string
+	// planning are the pods of the batch that is being planned.
+	planning map[types.UID]bool
+	freed    *freed
 }
 
 type recentClaim struct {
@@ -116,13 +121,15 @@ func New(o Options) *Provisioner {
 		nominated:  rate.NewLimiter(5, 10),
 		recent:     map[string]recentClaim{},
 		byProvider: map[string]string{},
+		freed:      newFreed(),
 	}
 }
 
 // Offer takes a pod that fits on no node. It is called in the scheduling cycle and does no I/O. parked says that the pod
-// waits for capacity; node is the node reserved for it, "" while that is not known.
-func (p *Provisioner) Offer(pod *corev1.Pod) (parked bool, node string) {
-	parked, node, fresh := p.ledger.offer(pod, p.Clock.Now())
+// waits for capacity; node is the node reserved for it, "" while that is not known. taken, if not nil, tells whether other
+// pods have the room of a node: a pod whose node is taken is planned anew without waiting for it to come free.
+func (p *Provisioner) Offer(pod *corev1.Pod, taken func(node string) bool) (parked bool, node string) {
+	parked, node, fresh := p.ledger.offer(pod, p.Clock.Now(), taken)
 	if fresh {
 		p.batch.Add(pod)
 	}
@@ -158,6 +165,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	defer close(p.ended)
 	go p.retry(ctx)
 	go p.sweep(ctx)
+	go p.refill(ctx)
 	for {
 		pods, err := p.batch.Next(ctx)
 		if err != nil {

@@ -31,6 +31,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	logger := log.FromContext(ctx)
 	start := p.Clock.Now()
 	// 1. Batch: pods that were bound, deleted or planned meanwhile are left out, and those that were expected take their seats.
+	defer p.plans(batch)()
 	waiting, offered := p.ledger.waiting(batch)
 	waiting = p.settle(ctx, waiting)
 	if len(waiting) == 0 {

@@ -53,7 +53,7 @@ func TestClaimIsWrittenBeforeLaunchAndOnce(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("claim (-want +got):\n%s", diff)
 		}
-		if parked, _ := b.Offer(pod("x", "1")); !parked {
+		if parked, _ := b.Offer(pod("x", "1"), nil); !parked {
 			t.Error("a planned pod is not parked")
 		}
 	})
@@ -143,7 +143,7 @@ func TestUnplacedPods(t *testing.T) {
 		b.run()
 		b.offer(pod("huge", "500"))
 		b.did("refused", "event huge Warning FailedScheduling "+reason, "release huge")
-		if parked, _ := b.Offer(pod("huge", "500")); parked {
+		if parked, _ := b.Offer(pod("huge", "500"), nil); parked {
 			t.Error("an unplaced pod is parked")
 		}
 		b.pass(9 * time.Second)
@@ -167,7 +167,7 @@ func TestGoneAndBoundPodsAreForgotten(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		b.run()
 		for _, p := range []*corev1.Pod{pod("deleted", "1"), pod("leaving", "1"), pod("bound", "1")} {
-			b.Offer(p)
+			b.Offer(p, nil)
 		}
 		b.onPod(b.ctx, pod("deleted", "1"), true, true)
 		b.onPod(b.ctx, builder.Pod("leaving").UID("leaving").Deleted(time.Now()).Obj(), false, true)
@@ -194,7 +194,7 @@ func TestUsableNodeLetsPodsGo(t *testing.T) {
 		b.did("ready", "reserve x on n1", "reserve y on n1", "release x y")
 		b.launched(c, builder.Node("n1").CPU("4").Memory("16Gi"))
 		b.did("still ready")
-		if parked, node := b.Offer(pod("x", "1")); parked || node != "n1" {
+		if parked, node := b.Offer(pod("x", "1"), nil); parked || node != "n1" {
 			t.Errorf("offered with a usable node: parked %v, node %q", parked, node)
 		}
 		b.pass(bindGrace)
@@ -211,9 +211,9 @@ func TestNodeEventLetsPodsGo(t *testing.T) {
 		b.take()
 		n := builder.Node("n1").CPU("4").Memory("16Gi").ProviderID(c.Status.ProviderID).Label(karpv1.NodeRegisteredLabelKey, "true").Obj()
 		b.cluster.Put(n)
-		b.onNode(b.ctx, builder.Node("other").Obj())
+		b.onNode(b.ctx, builder.Node("other").Obj(), false)
 		b.did("a node of nobody")
-		b.onNode(b.ctx, n)
+		b.onNode(b.ctx, n, false)
 		b.did("the node", "reserve x on n1", "release x")
 	})
 }

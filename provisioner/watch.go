@@ -39,7 +39,7 @@ func (p *Provisioner) Watch(ctx context.Context, in Informers) error {
 	err := p.Views.Follow(view.Informers{
 		Pods: in.Pods, Nodes: in.Nodes, Claims: in.Claims, Namespaces: in.Namespaces, CSINodes: in.CSINodes,
 		OnPod:   p.podEvents(ctx),
-		OnNode:  handler(func(obj any, _ bool) { p.onNode(ctx, obj) }),
+		OnNode:  handler(func(obj any, deleted bool) { p.onNode(ctx, obj, deleted) }),
 		OnClaim: handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) }),
 	})
 	if err != nil {
@@ -107,9 +107,12 @@ func (p *Provisioner) onPod(ctx context.Context, obj any, deleted, fresh bool) {
 	planned := ""
 	if deleted || pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() {
 		var known bool
-		if planned, known = p.ledger.remove(pod.UID); known {
+		if planned, known = p.ledger.remove(pod.UID, pod.Spec.NodeName); known {
 			p.batch.Remove(pod.UID)
 		}
+	}
+	if ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; (deleted || ended) && pod.Spec.NodeName != "" {
+		p.freed.note(pod.Spec.NodeName)
 	}
 	if fresh && !deleted && pod.Spec.NodeName != "" && p.ledger.busy() {
 		p.landed(ctx, pod, planned)
@@ -143,15 +146,20 @@ func (p *Provisioner) landed(ctx context.Context, pod *corev1.Pod, planned strin
 }
 
 // onNode lets the pods of the node's claim go once the node is usable.
-func (p *Provisioner) onNode(ctx context.Context, obj any) {
+func (p *Provisioner) onNode(ctx context.Context, obj any, deleted bool) {
 	n, ok := obj.(*corev1.Node)
-	if !ok || n.Spec.ProviderID == "" {
+	if !ok {
 		return
 	}
 	p.mu.Lock()
 	claim := p.byProvider[n.Spec.ProviderID]
 	p.mu.Unlock()
-	if claim != "" {
+	switch {
+	case claim == "":
+		p.freed.node(n, deleted)
+	case deleted:
+		p.ledger.leave(claim)
+	default:
 		p.check(ctx, claim)
 	}
 }
@@ -173,6 +181,7 @@ func (p *Provisioner) onClaim(ctx context.Context, obj any, deleted bool) {
 	}
 	p.mu.Unlock()
 	if deleted || !c.DeletionTimestamp.IsZero() {
+		p.ledger.leave(c.Name)
 		p.lose(ctx, c.Name, "its NodeClaim is being deleted")
 		return
 	}
@@ -193,7 +202,11 @@ func (p *Provisioner) check(ctx context.Context, claim string) {
 		return
 	}
 	n := p.nodeOf(c)
-	if n == nil || view.Phase(c, n) != capacity.Usable {
+	if n == nil {
+		return
+	}
+	p.ledger.join(claim, n.Name)
+	if view.Phase(c, n) != capacity.Usable {
 		return
 	}
 	pods := p.ledger.usable(claim, n.Name, p.Clock.Now())
@@ -297,7 +310,7 @@ func (p *Provisioner) adopt(ctx context.Context) error {
 	now := p.Clock.Now()
 	for i := range list.Items {
 		c := &list.Items[i]
-		if !c.DeletionTimestamp.IsZero() || c.Annotations[PodsAnnotation] == "" {
+		if !c.DeletionTimestamp.IsZero() || c.Annotations[PodsAnnotation] == "" && c.Annotations[AheadAnnotation] == "" {
 			continue
 		}
 		var pods []*corev1.Pod
@@ -308,6 +321,7 @@ func (p *Provisioner) adopt(ctx context.Context) error {
 			}
 		}
 		if len(pods) == 0 {
+			p.ledger.again(c.Name) // pods of it that were still to come may never; see cancel
 			continue
 		}
 		name := c.Annotations[launch.NodeNameAnnotation]

@@ -57,6 +57,9 @@ type SlipwayArgs struct {
 	// GateDeadline is the longest time a pod stays parked without being looked
 	// at again.
 	GateDeadline *metav1.Duration `json:"gateDeadline,omitempty"`
+	// ProvisionFirst has the profile's pods buy a node rather than preempt others, and preempt only when no node can be
+	// bought. A pod's annotation [ProvisionFirstAnnotation] overrides it.
+	ProvisionFirst *bool `json:"provisionFirst,omitempty"`
 }
 
 // DecodeArgs decodes what a scheduler configuration holds for the plugin,
@@ -84,7 +87,7 @@ func DecodeArgs(obj runtime.Object) (*SlipwayArgs, error) {
 // ArgsOf returns the plugin's arguments in a profile and whether the profile
 // names the plugin at all, be it in multiPoint or in postFilter.
 func ArgsOf(profile schedulerapi.KubeSchedulerProfile) (args *SlipwayArgs, enabled bool, err error) {
-	if profile.Plugins == nil || !names(profile.Plugins.MultiPoint) && !names(profile.Plugins.PostFilter) {
+	if profile.Plugins == nil || !lists(profile.Plugins.MultiPoint) && !lists(profile.Plugins.PostFilter) {
 		return nil, false, nil
 	}
 	var raw runtime.Object
@@ -100,7 +103,7 @@ func ArgsOf(profile schedulerapi.KubeSchedulerProfile) (args *SlipwayArgs, enabl
 	return args, true, nil
 }
 
-func names(set schedulerapi.PluginSet) bool {
+func lists(set schedulerapi.PluginSet) bool {
 	for _, p := range set.Enabled {
 		if p.Name == Name {
 			return true
@@ -138,6 +141,9 @@ func (a *SlipwayArgs) setDefaults() {
 		if *d.field == nil {
 			*d.field = &metav1.Duration{Duration: d.value}
 		}
+	}
+	if a.ProvisionFirst == nil {
+		a.ProvisionFirst = new(false)
 	}
 	if a.LookAhead == nil {
 		a.LookAhead = new(int32(DefaultLookAhead))

@@ -44,6 +44,8 @@ type Gate struct {
 	// current reports whether the scheduler's cache shows a node as its informer
 	// does. Nil means nobody can tell, and nothing is waited for.
 	current func(node string) bool
+	// first are the profiles whose pods buy nodes rather than preempt.
+	first map[string]bool
 }
 
 // gatedPod is a pod that is or was parked. It stays known after its release
@@ -54,6 +56,7 @@ type gatedPod struct {
 	closed   bool
 	since    time.Time // of the last change of closed
 	released bool      // opened by Release, and not tried again since
+	refused  bool      // not parked by the sink
 	// booked is set while the scheduler's own handling of the pod's failure is still to come; it writes the nomination too.
 	booked bool
 }
@@ -86,17 +89,26 @@ func (g *Gate) Run(ctx context.Context) {
 
 // Release opens the gate of the pods and puts them into the active queue, past
 // any backoff. A pod with a reserved node is held until the scheduler's cache
-// has the node, for 50 ms at most. Unknown pods are ignored.
+// has the node, for 50 ms at most. A pod that was refused and is not parked is put
+// there too. Unknown pods are ignored.
 func (g *Gate) Release(uids ...types.UID) {
 	g.mu.Lock()
 	current := g.current
-	byNode := map[string][]types.UID{}
+	byNode, open := map[string][]types.UID{}, map[string]*corev1.Pod{}
 	for _, uid := range uids {
-		if p, ok := g.pods[uid]; ok && p.closed {
+		switch p, ok := g.pods[uid]; {
+		case !ok:
+		case p.closed:
 			byNode[p.node] = append(byNode[p.node], uid)
+		case p.refused:
+			open[framework.GetPodNamespacedName(p.pod)] = p.pod
 		}
 	}
+	activator := g.activator
 	g.mu.Unlock()
+	if activator != nil && len(open) > 0 {
+		activator.Activate(klog.Background(), open)
+	}
 
 	var ready []types.UID
 	for node, pods := range byNode {
@@ -158,6 +170,30 @@ func (g *Gate) Forget(uid types.UID) {
 	}
 }
 
+// pass notes that a pod is not parked after all.
+func (g *Gate) pass(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p, ok := g.pods[uid]; ok && p.closed {
+		p.closed, p.since, p.released, p.refused = false, g.clock.Now(), false, true
+		g.closed--
+	}
+}
+
+// Parked lists the pods that have been parked for at least that long.
+func (g *Gate) Parked(atLeast time.Duration) []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	var out []types.UID
+	for uid, p := range g.pods {
+		if p.closed && now.Sub(p.since) >= atLeast {
+			out = append(out, uid)
+		}
+	}
+	return out
+}
+
 // Closed returns how many pods are parked.
 func (g *Gate) Closed() int {
 	g.mu.Lock()
@@ -192,7 +228,7 @@ func (g *Gate) enter(pod *corev1.Pod) entry {
 	if !p.closed {
 		g.closed++
 	}
-	p.pod, p.closed, p.since, p.released = pod, true, now, false
+	p.pod, p.closed, p.since, p.released, p.refused = pod, true, now, false, false
 	if !retry {
 		p.node = ""
 		return entryNew

@@ -280,7 +280,7 @@ func BenchmarkOffer(b *testing.B) {
 	core := Core{Sink: &fakeSink{}, Gate: gate, Metrics: metrics}
 	pod := testPod("a")
 	for b.Loop() {
-		core.offer(klog.Background(), discard{}, pod)
+		core.offer(klog.Background(), discard{}, pod, nothingTaken)
 	}
 }
 

@@ -38,7 +38,7 @@ func Hook(sched *scheduler.Scheduler, core Core, listener QueueListener) error {
 	profiles := sets.New[string]()
 	var handle framework.Framework
 	for name, profile := range sched.Profiles {
-		if names(profile.ListPlugins().PostFilter) {
+		if lists(profile.ListPlugins().PostFilter) {
 			profiles.Insert(name)
 			handle = profile
 		}
@@ -53,6 +53,7 @@ func Hook(sched *scheduler.Scheduler, core Core, listener QueueListener) error {
 
 	hookQueue(sched, listener)
 	hookFailures(sched, core, profiles)
+	hookOrder(sched, core, profiles)
 	return nil
 }
 
@@ -105,7 +106,7 @@ func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[strin
 		pod := podInfo.Pod
 		if profiles.Has(podFwk.ProfileName()) && pod.Spec.NodeName == "" && pod.Spec.SchedulingGroup == nil &&
 			errors.Is(status.AsError(), scheduler.ErrNoNodesAvailable) {
-			parked, node := core.offer(klog.FromContext(ctx), podFwk, pod)
+			parked, node := core.offer(klog.FromContext(ctx), podFwk, pod, nothingTaken)
 			if parked {
 				status = parkedStatus(podInfo, node)
 			}

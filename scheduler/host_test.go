@@ -35,7 +35,7 @@ type fakeSink struct {
 	offers map[string]int
 }
 
-func (s *fakeSink) Offer(pod *corev1.Pod) (bool, string) {
+func (s *fakeSink) Offer(pod *corev1.Pod, _ func(string) bool) (bool, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.offers == nil {
@@ -85,6 +85,12 @@ type host struct {
 // startHost runs the scheduler over the objects until the test ends.
 func startHost(t *testing.T, sink *fakeSink, objects ...runtime.Object) *host {
 	t.Helper()
+	return startHostWith(t, sink, nil, objects...)
+}
+
+// startHostWith is startHost with room kept on nodes.
+func startHostWith(t *testing.T, sink *fakeSink, room Reservations, objects ...runtime.Object) *host {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &host{t: t, client: fake.NewClientset(objects...), sink: sink, gate: NewGate(clock.RealClock{}, time.Minute)}
 	h.client.PrependReactor("create", "pods", h.bindReactor)
@@ -92,7 +98,7 @@ func startHost(t *testing.T, sink *fakeSink, objects ...runtime.Object) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core := Core{Sink: sink, Gate: h.gate, Metrics: metrics}
+	core := Core{Sink: sink, Gate: h.gate, Metrics: metrics, Reservations: room}
 	factory := scheduler.NewInformerFactory(h.client, 0, nil)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: h.client.EventsV1()})
 	h.sched, err = scheduler.New(ctx, h.client, factory, nil, profile.NewRecorderFactory(broadcaster),

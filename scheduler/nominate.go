@@ -23,9 +23,6 @@ import (
 // dispatcher for them.
 const nominationWorkers = 16
 
-// ErrNominated is the kind of error for a pod that is nominated to another node.
-var ErrNominated = errors.New("pod is nominated to another node")
-
 // Nominator writes status.nominatedNodeName of parked pods: the field other
 // components read as "capacity for this pod is on its way", and the one that
 // makes the scheduler try that node first.
@@ -50,12 +47,13 @@ func NewNominator(sched *scheduler.Scheduler) (*Nominator, error) {
 	return nil, errors.New("building nominator: scheduler has no profile")
 }
 
-// Nominate names the pod's node, once and for good, and returns before the patch
-// is sent: through the scheduler's asynchronous API calls where they are on,
-// which merge it with the pod's other status patches, else from one of 16
-// workers. A pod that is bound, deleted or recreated is left alone without
-// error. A pod with another nomination gives [ErrNominated]: a rename would make
-// the scheduler re-examine every pending pod.
+// Nominate names the pod's node and returns before the patch is sent: through the
+// scheduler's asynchronous API calls where they are on, which merge it with the
+// pod's other status patches, else from one of 16 workers. A pod that is bound,
+// deleted or recreated is left alone without error. Another nomination is
+// replaced, since whoever reads one that will not come true believes the pod to be
+// taken care of. That is for plans that failed: each replacement makes the
+// scheduler re-examine every pending pod.
 func (n *Nominator) Nominate(ctx context.Context, key types.NamespacedName, uid types.UID, node string) error {
 	pod, err := n.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -67,12 +65,8 @@ func (n *Nominator) Nominate(ctx context.Context, key types.NamespacedName, uid 
 	if pod.UID != uid || pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
 		return nil
 	}
-	switch pod.Status.NominatedNodeName {
-	case node:
+	if pod.Status.NominatedNodeName == node {
 		return nil
-	case "":
-	default:
-		return fmt.Errorf("nominating pod %q to node %q: %w: %q", key, node, ErrNominated, pod.Status.NominatedNodeName)
 	}
 	if n.cacher != nil {
 		// The dispatcher logs what comes of it.

@@ -12,9 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
@@ -29,8 +32,10 @@ type Sink interface {
 	// closed until it is released; node is the node reserved for it, "" while
 	// that is not known. A pod that is not parked is retried as the scheduler
 	// retries any pod, and keeps its nomination if there is a node. A pod is
-	// offered again when a cycle fails after its release.
-	Offer(pod *corev1.Pod) (parked bool, node string)
+	// offered again when a cycle fails after its release. taken reports whether the
+	// cycle found a node's room taken by other pods, and so not about to come free; it
+	// costs nothing unless called.
+	Offer(pod *corev1.Pod, taken func(node string) bool) (parked bool, node string)
 }
 
 // Core is what all instances of the plugin and the hooks share.
@@ -38,6 +43,8 @@ type Core struct {
 	Sink    Sink
 	Gate    *Gate
 	Metrics *Metrics
+	// Reservations may be nil: then room on new nodes is anybody's who is not kept out by nominations.
+	Reservations Reservations
 }
 
 // NewFactory returns the plugin's factory, for app.WithPlugin. The framework
@@ -51,6 +58,9 @@ func NewFactory(core Core) frameworkruntime.PluginFactory {
 		if err := core.Gate.bind(h, args.GateDeadline.Duration); err != nil {
 			return nil, err
 		}
+		if fw, ok := h.(framework.Framework); ok && *args.ProvisionFirst {
+			core.Gate.provisionFirst(fw.ProfileName())
+		}
 		return &Plugin{core: core, handle: h}, nil
 	}
 }
@@ -60,7 +70,8 @@ func NewFactory(core Core) frameworkruntime.PluginFactory {
 // solve is not bought.
 type Plugin struct {
 	core   Core
-	handle fwk.PodActivator
+	handle fwk.Handle
+	sizes  sizes // used by Filter
 }
 
 var (
@@ -92,23 +103,55 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 // case; a known node is returned as the nomination each time, because the last
 // PostFilter plugin with an opinion wins and preemption's opinion, when it finds
 // nothing, is to clear it.
-func (p *Plugin) PostFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pod.Spec.NodeName != "" {
 		// A bound pod whose resize does not fit: no new node helps it.
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	parked, node := p.core.offer(klog.FromContext(ctx), p.handle, pod)
-	result := &fwk.PostFilterResult{NominatingInfo: nomination(node)}
-	if !parked {
-		return result, fwk.NewStatus(fwk.Unschedulable)
+	if p.waitsForVictims(pod) {
+		// Preemption makes room for it already. No result: its nomination stays.
+		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	return result, fwk.NewStatus(fwk.Unschedulable, parkedReason(node))
+	result, status, _ := p.postFilter(ctx, pod, nodes)
+	return result, status
+}
+
+func (p *Plugin) postFilter(ctx context.Context, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (_ *fwk.PostFilterResult, _ *fwk.Status, parked bool) {
+	parked, node := p.core.offer(klog.FromContext(ctx), p.handle, pod, takenBy(nodes))
+	result := &fwk.PostFilterResult{NominatingInfo: nomination(node)}
+	switch {
+	case parked:
+		return result, fwk.NewStatus(fwk.Unschedulable, parkedReason(node)), true
+	case node == "":
+		// Nothing is planned for the pod: a nomination it still has is one of a plan that failed, or anybody's.
+		result.NominatingInfo = &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride}
+	}
+	return result, fwk.NewStatus(fwk.Unschedulable), false
+}
+
+// waitsForVictims reports whether pods are being ended on the pod's nominated node
+// for its sake: what keeps DefaultPreemption from choosing other victims.
+func (p *Plugin) waitsForVictims(pod *corev1.Pod) bool {
+	if pod.Status.NominatedNodeName == "" {
+		return false
+	}
+	nodeInfo, err := p.handle.SnapshotSharedLister().NodeInfos().Get(pod.Status.NominatedNodeName)
+	if err != nil {
+		return false // a node that is still to come, or gone
+	}
+	for _, on := range nodeInfo.GetPods() {
+		victim := on.GetPod()
+		if corev1helpers.PodPriority(victim) < corev1helpers.PodPriority(pod) && preemption.PodTerminatingByPreemption(victim) {
+			return true
+		}
+	}
+	return false
 }
 
 // offer closes the gate, asks the sink and, if the pod is parked, activates it:
 // that makes the queue run PreEnqueue as soon as the pod is back (an activation
 // of a pod in flight is remembered), and not at the next event that concerns it.
-func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.Pod) (parked bool, node string) {
+func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.Pod, taken func(node string) bool) (parked bool, node string) {
 	start := c.Gate.clock.Now()
 	defer func() { c.Metrics.PostFilter.Observe(c.Gate.clock.Since(start).Seconds()) }()
 
@@ -116,7 +159,7 @@ func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.
 		parked = true
 		_, node = c.Gate.state(pod.UID)
 	} else {
-		parked, node = c.ask(pod)
+		parked, node = c.ask(pod, taken)
 	}
 	if parked {
 		// Not in the cycle: activation waits for the queue's lock, which a burst of new pods keeps busy.
@@ -127,10 +170,29 @@ func (c Core) offer(logger klog.Logger, activator fwk.PodActivator, pod *corev1.
 	return parked, node
 }
 
-func (c Core) ask(pod *corev1.Pod) (parked bool, node string) {
-	parked, node = c.Sink.Offer(pod)
+// takenBy tells nodes whose resources, ports or promised room other pods have from
+// those that refuse the pod for reasons that pass by themselves.
+func takenBy(nodes fwk.NodeToStatusReader) func(node string) bool {
+	return func(node string) bool {
+		status := nodes.Get(node)
+		if status == nil {
+			return false
+		}
+		switch status.Plugin() {
+		case names.NodeResourcesFit, names.NodePorts, Name:
+			return true
+		}
+		return false
+	}
+}
+
+// nothingTaken is for cycles that looked at no node.
+func nothingTaken(string) bool { return false }
+
+func (c Core) ask(pod *corev1.Pod, taken func(node string) bool) (parked bool, node string) {
+	parked, node = c.Sink.Offer(pod, taken)
 	if !parked {
-		c.Gate.Forget(pod.UID)
+		c.Gate.pass(pod.UID)
 		c.Metrics.Offered.WithLabelValues("refused").Inc()
 		return false, node
 	}

@@ -92,7 +92,7 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	ctx := server.SetupSignalContext()
 
 	sink := &lateSink{}
-	core := scheduler.Core{Sink: sink, Gate: scheduler.NewGate(clock.RealClock{}, scheduler.DefaultGateDeadline)}
+	core := scheduler.Core{Sink: sink, Reservations: sink, Gate: scheduler.NewGate(clock.RealClock{}, scheduler.DefaultGateDeadline)}
 	var err error
 	if core.Metrics, err = scheduler.NewMetrics(legacyregistry.Registerer(), core.Gate); err != nil {
 		forget()

@@ -149,7 +149,7 @@ func TestCommandWithoutClusterName(t *testing.T) {
 }
 
 func TestSinkRefusesUntilThereIsAProvisioner(t *testing.T) {
-	if parked, node := new(lateSink).Offer(&corev1.Pod{}); parked || node != "" {
+	if parked, node := new(lateSink).Offer(&corev1.Pod{}, nil); parked || node != "" {
 		t.Errorf("Offer() = %v, %q, want the pod left to the scheduler", parked, node)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -50,11 +51,27 @@ type lateSink struct {
 func (s *lateSink) bind(p *provisioner.Provisioner) { s.p.Store(p) }
 
 // Offer implements scheduler.Sink.
-func (s *lateSink) Offer(pod *corev1.Pod) (parked bool, node string) {
+func (s *lateSink) Offer(pod *corev1.Pod, taken func(node string) bool) (parked bool, node string) {
 	if p := s.p.Load(); p != nil {
-		return p.Offer(pod)
+		return p.Offer(pod, taken)
 	}
 	return false, ""
+}
+
+// Kept implements scheduler.Reservations.
+func (s *lateSink) Kept() sets.Set[string] {
+	if p := s.p.Load(); p != nil {
+		return p.Kept()
+	}
+	return nil
+}
+
+// Against implements scheduler.Reservations.
+func (s *lateSink) Against(pod *corev1.Pod, node string) []*corev1.Pod {
+	if p := s.p.Load(); p != nil {
+		return p.Against(pod, node)
+	}
+	return nil
 }
 
 // dependencies are what the provisioner is built from.

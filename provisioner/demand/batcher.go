@@ -89,6 +89,14 @@ func (b *Batcher) Remove(uid types.UID) {
 	}
 }
 
+// Has reports whether the pod is in the open batch.
+func (b *Batcher) Has(uid types.UID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := b.pods[uid]
+	return ok
+}
+
 func (b *Batcher) signal() {
 	select {
 	case b.changed <- struct{}{}:

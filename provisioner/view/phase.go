@@ -47,7 +47,7 @@ func leaving(n *corev1.Node) bool {
 // usable reports whether the scheduler can bind the claim's pods to the node: registered, ready, startup taints and the
 // taints of booting nodes gone, and every extended resource the claim was bought for reported.
 func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
-	if n.Labels[karpv1.NodeRegisteredLabelKey] != "true" || !ready(n) {
+	if n.Labels[karpv1.NodeRegisteredLabelKey] != "true" || !Ready(n) {
 		return false
 	}
 	for _, t := range n.Spec.Taints {
@@ -68,7 +68,8 @@ func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
 	return true
 }
 
-func ready(n *corev1.Node) bool {
+// Ready reports whether the node's kubelet says that it is ready.
+func Ready(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue

@@ -122,7 +122,7 @@ func runBatch(ctx context.Context, judge provisioner.Judge, cat *capacity.Catalo
 	})
 	start := time.Now()
 	for _, pod := range pods {
-		p.Offer(pod)
+		p.Offer(pod, nil)
 	}
 	p.Drained()
 	p.Leading()
@@ -149,6 +149,10 @@ type nobody struct{}
 
 func (nobody) Release(...types.UID)           {}
 func (nobody) Reserve(types.UID, string) bool { return false }
+
+// Parked implements provisioner.Gate.
+func (nobody) Parked(time.Duration) []types.UID { return nil }
+
 func (nobody) Nominate(context.Context, types.NamespacedName, types.UID, string) error {
 	return nil
 }

@@ -1,0 +1,200 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/test/builder"
+)
+
+// TestRoomIsKept checks which pods room on an arriving node is kept for, against whom.
+func TestRoomIsKept(t *testing.T) {
+	now := builder.Epoch()
+	l := newLedger()
+	low, high, other := pod("low", "1"), pod("high", "1"), pod("other", "1")
+	high.Spec.Priority = new(int32(10))
+	for _, p := range []*corev1.Pod{low, high, other} {
+		l.offer(p, now, nil)
+	}
+	mate := builder.Pod("mate").UID("mate").Obj()
+	coming := seat{pod: builder.Pod("coming").UID("coming").Obj(), plan: &capacity.Pod{Class: &capacity.Class{}}, owner: "rs-uid"}
+	l.expect([]seat{coming}, now)
+	l.assign("c", "n", []*corev1.Pod{low, high, coming.pod})
+	l.assign("elsewhere", "m", []*corev1.Pod{other})
+	against := func(p *corev1.Pod, owner types.UID, node string) string {
+		var names []string
+		for _, k := range l.against(p, owner, node) {
+			names = append(names, k.Name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	kept := func() []string { return slices.Sorted(slices.Values(l.kept.Load().UnsortedList())) }
+	if got := against(pod("foreign", "1"), "", "n"); got != "" || len(kept()) != 0 {
+		t.Errorf("before the node is there, room is kept for %q on %v", got, kept())
+	}
+	l.join("c", "n")
+	urgent := pod("urgent", "1")
+	urgent.Spec.Priority = new(int32(100))
+	middle := pod("middle", "1")
+	middle.Spec.Priority = new(int32(5))
+	for _, tc := range []struct {
+		pod   *corev1.Pod
+		owner types.UID
+		node  string
+		want  string
+	}{
+		{pod("foreign", "1"), "", "n", "coming high low"},
+		{pod("foreign", "1"), "", "m", ""}, // not joined
+		{middle, "", "n", "high"},
+		{urgent, "", "n", ""},
+		{low, "", "n", ""},
+		{other, "", "n", "coming high low"},
+		{mate, "rs-uid", "n", "high low"}, // takes the seat
+	} {
+		if got := against(tc.pod, tc.owner, tc.node); got != tc.want {
+			t.Errorf("against %s on %s: %q, want %q", tc.pod.Name, tc.node, got, tc.want)
+		}
+	}
+	if diff := cmp.Diff([]string{"n"}, kept()); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+	l.remove("low", "n")
+	if l.lift() {
+		t.Error("a pod that is bound to its own node lifts nothing")
+	}
+	l.remove("high", "")
+	if !l.lift() || l.lift() {
+		t.Error("a deleted pod's room was not given up, once")
+	}
+	l.trim("rs-uid", 0, nil)
+	if got := kept(); len(got) != 0 {
+		t.Errorf("room is kept on %v for nobody", got)
+	}
+	l.assign("c", "n", []*corev1.Pod{other})
+	l.leave("c")
+	if got := kept(); len(got) != 0 {
+		t.Errorf("room is kept on %v, which is gone", got)
+	}
+}
+
+// TestTakenRoomIsReplacedAtOnce checks that a pod whose place others have taken does not wait for it to come free.
+func TestTakenRoomIsReplacedAtOnce(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		x := pod("x", "3")
+		b.offer(x)
+		b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi"))
+		b.take()
+		if parked, node := b.Offer(x, func(string) bool { return false }); parked || node != "n1" {
+			t.Fatalf("Offer() = %v, %q: a pod whose node refuses it for a moment is retried there", parked, node)
+		}
+		if parked, _ := b.Offer(x, func(node string) bool { return node == "n1" }); !parked {
+			t.Fatal("a pod whose room is taken is not parked")
+		}
+		b.Drained()
+		b.pass(10 * time.Millisecond)
+		b.did("planned again", "launch for default/x", "event x Normal Nominated ")
+	})
+}
+
+// TestFreedRoomWakesParkedPods checks that a pod waiting for its node gets a cycle when room comes free elsewhere, and only
+// then.
+func TestFreedRoomWakesParkedPods(t *testing.T) {
+	node := builder.Node("old").CPU("4").Memory("16Gi").Obj()
+	filler := builder.Pod("filler").UID("filler").CPU("3").Memory("1Gi").On("old").Obj()
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offer(pod("small", "2"), pod("large", "6"))
+		b.take()
+		b.onPod(b.ctx, pod("unbound", "1"), true, true)
+		b.pass(time.Second)
+		b.did("a pod without a node is deleted")
+		b.cluster.Delete(filler)
+		b.onPod(b.ctx, filler, true, true)
+		b.pass(time.Second)
+		b.did("room for one of them", "release small")
+	}, node, filler)
+}
+
+// TestForgottenPods checks that the sweeper finds pods in each state they could be lost in, mends that and counts it, and
+// nothing else.
+func TestForgottenPods(t *testing.T) {
+	const proof = sweepsPerProof * sweepEvery
+	for name, tt := range map[string]struct {
+		where limbo
+		lose  func(b *bed)
+		want  []string
+	}{
+		"parked and unknown": {limboGate, func(b *bed) { b.parked = []types.UID{"ghost"} }, []string{"release ghost"}},
+		"in no batch": {limboBatch, func(b *bed) {
+			b.cluster.Put(pod("x", "1"))
+			b.ledger.offer(pod("x", "1"), time.Now(), nil)
+		}, []string{"launch for default/x", "event x Normal Nominated "}},
+		"of a claim that is gone": {limboClaim, func(b *bed) {
+			b.offer(pod("x", "1"))
+			b.take()
+			c := b.claim()
+			c.Finalizers = nil
+			if err := b.api.Update(b.ctx, c); err != nil {
+				b.t.Fatal(err)
+			}
+			if err := b.api.Delete(b.ctx, c); err != nil {
+				b.t.Fatal(err)
+			}
+			b.Provisioner.mu.Lock()
+			clear(b.recent)
+			b.Provisioner.mu.Unlock()
+		}, []string{"launch for default/x", "event x Normal Nominated "}},
+		"with a usable node": {limboNode, func(b *bed) {
+			b.offer(pod("x", "1"))
+			b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi"))
+			b.take()
+			b.parked = []types.UID{"x"}
+		}, []string{"release x"}},
+		"deleted": {limboPod, func(b *bed) {
+			b.offer(pod("x", "1"))
+			b.take()
+			b.cluster.Delete(pod("x", "1"))
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.run()
+				tt.lose(b)
+				b.pass(3 * proof)
+				if diff := cmp.Diff(tt.want, slices.Compact(b.take())); diff != "" {
+					t.Errorf("mended (-want +got):\n%s", diff)
+				}
+				if got := testutil.ToFloat64(b.Metrics.Forgotten.WithLabelValues(string(tt.where))); got == 0 {
+					t.Errorf("not counted as %q", tt.where)
+				}
+			})
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		inBubble(t, nil, func(b *bed) {
+			b.run()
+			b.offer(pod("planned", "1"), pod("huge", "500"))
+			b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi").NotReady())
+			b.parked = []types.UID{"planned"}
+			b.pass(5 * proof)
+			for _, where := range []limbo{limboGate, limboNode, limboBatch, limboClaim, limboPod} {
+				if got := testutil.ToFloat64(b.Metrics.Forgotten.WithLabelValues(string(where))); got != 0 {
+					t.Errorf("%v pods counted as forgotten (%s), want none", got, where)
+				}
+			}
+		})
+	})
+}
