@@ -26,6 +26,7 @@ BENCHES := $(patsubst test/bench/%/main.go,%,$(wildcard test/bench/*/main.go))
 ABSENT := $(if $(BENCHES),,bench) $(if $(wildcard test/fidelity/*.go),,fidelity) $(if $(wildcard cmd/slipway/main.go),,demo)
 
 GOLANGCI := bin/tools/golangci-lint
+HELM := bin/tools/helm
 
 # slipway-scheduler is a kube-scheduler and says which one: without this it calls itself v0.0.0-master.
 K8S_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -78,6 +79,10 @@ fmt-check: $(GOLANGCI) ## show what `make fmt` would change and fail if it is an
 .PHONY: generate
 generate: ## run go generate
 	@$(GO) generate ./...
+
+.PHONY: manifests
+manifests: $(HELM) ## render the chart in manifests/helm into manifests/install
+	@hack/manifests.sh
 
 .PHONY: verify
 verify: ## generate, then check format, vet, lint, modules, house rules and a clean tree
@@ -132,4 +137,10 @@ $(GOLANGCI): tools/go.mod tools/go.sum
 	@mkdir -p $(@D)
 	@echo "building golangci-lint (once: about 2 minutes on 2 cores)" >&2
 	@$(GO) build -C tools -o ../$(@D)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(HELM): tools/helm/go.mod tools/helm/go.sum
+	@mkdir -p $(@D)
+	@echo "building helm (once: about 2 minutes on 2 cores)" >&2
+	@$(GO) build -C tools/helm -o ../../$(@D)/ helm.sh/helm/v4/cmd/helm
 	@touch $@

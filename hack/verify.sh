@@ -41,6 +41,7 @@ unchanged() {
 }
 
 step "generate" "$make" --no-print-directory generate
+step "manifests" "$make" --no-print-directory manifests
 step "generated files are committed" unchanged
 step "format" "$make" --no-print-directory fmt-check
 step "vet" "$make" --no-print-directory vet

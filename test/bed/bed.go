@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/slipway-sh/slipway/manifests/config"
+	"github.com/slipway-sh/slipway/manifests/install"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
 )
@@ -30,6 +31,9 @@ const Namespace = "slipway-system"
 type Options struct {
 	// Binaries is the folder that has slipway-scheduler and slipway-controller; it is required.
 	Binaries string
+	// Installation are the rendered manifests whose processes, configuration and rights the bed has; by default those with
+	// two Deployments, which give each process the least rights.
+	Installation []byte
 	// Emulator, Cluster and Kubelet are passed on. The emulator is told of the cluster; the cluster's name is the emulator's.
 	Emulator ec2emu.Options
 	Cluster  cluster.Options
@@ -51,7 +55,8 @@ type Bed struct {
 	Kubelet  *cluster.Kubelet
 	Client   kubernetes.Interface
 
-	opts Options
+	opts         Options
+	installation *Installation
 
 	mu        sync.Mutex
 	processes map[string]*cluster.Process
@@ -72,6 +77,12 @@ func New(ctx context.Context, opts Options) (_ *Bed, err error) {
 			err = errors.Join(err, b.Stop())
 		}
 	}()
+	if opts.Installation == nil {
+		opts.Installation = install.Split
+	}
+	if b.installation, err = ReadInstallation(opts.Installation); err != nil {
+		return nil, err
+	}
 	if b.Cluster, err = cluster.New(ctx, opts.Cluster); err != nil {
 		return nil, err
 	}
@@ -160,11 +171,11 @@ func (b *Bed) StartController() error {
 	return b.run(Controller, append(args, b.opts.ControllerArgs...))
 }
 
-// schedulerConfig writes the default configuration with the bed's kubeconfig and, if asked for, without leases.
+// schedulerConfig writes the installed configuration with the bed's kubeconfig and, if asked for, without leases.
 func (b *Bed) schedulerConfig() (string, error) {
 	var c map[string]any
-	if err := yaml.Unmarshal(config.Scheduler, &c); err != nil {
-		return "", fmt.Errorf("reading the scheduler's default configuration: %w", err)
+	if err := yaml.Unmarshal(b.installation.SchedulerConfig, &c); err != nil {
+		return "", fmt.Errorf("reading the scheduler's configuration: %w", err)
 	}
 	c["clientConnection"].(map[string]any)["kubeconfig"] = b.kubeconfig(Scheduler)
 	if b.opts.PluginArgs != nil {
@@ -195,7 +206,11 @@ func (b *Bed) run(name string, args []string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("starting %s: %s does not exist; build it with \"make build\"", name, path)
 	}
-	p, err := b.Cluster.Run(cluster.Command{Name: name, Path: path, Args: args, Env: b.Env()})
+	installed := b.installation.containers[name]
+	p, err := b.Cluster.Run(cluster.Command{
+		// The last of two values of a flag or variable counts.
+		Name: name, Path: path, Args: slices.Concat(installed.args, args), Env: slices.Concat(installed.env, b.Env()),
+	})
 	if err != nil {
 		return err
 	}

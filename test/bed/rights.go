@@ -13,31 +13,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/slipway-sh/slipway/manifests/rbac"
 )
 
-// grant creates Slipway's namespace and the rights of manifests/rbac, and writes a kubeconfig a process: each runs as its
-// service account of the installation with two Deployments, which is the one with the least rights each.
+// grant creates Slipway's namespace and the rights of the installation, and writes a kubeconfig a process: each runs as the
+// service account it is installed with.
 func (b *Bed) grant(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	if _, err := b.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %q: %w", Namespace, err)
 	}
-	for _, manifest := range [][]byte{rbac.Roles, rbac.Split, rbac.Flow} {
-		if err := b.Cluster.Apply(ctx, manifest); err != nil {
-			return fmt.Errorf("granting Slipway's rights: %w", err)
-		}
+	if err := b.Cluster.Apply(ctx, b.installation.Rights); err != nil {
+		return fmt.Errorf("granting Slipway's rights: %w", err)
 	}
 	for _, name := range []string{Scheduler, Controller} {
-		if err := b.Cluster.WriteKubeconfig(b.kubeconfig(name), serviceAccount(name), serviceAccountGroups()...); err != nil {
+		if err := b.Cluster.WriteKubeconfig(b.kubeconfig(name), serviceAccount(b.installation.containers[name].account), serviceAccountGroups()...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// As returns the client configuration of a process's service account.
+// As returns the client configuration of a service account in Slipway's namespace.
 func (b *Bed) As(name string) (*rest.Config, error) {
 	return b.Cluster.User(serviceAccount(name), serviceAccountGroups()...)
 }
@@ -47,6 +43,7 @@ func (b *Bed) kubeconfig(name string) string {
 	return filepath.Join(b.Cluster.Dir(), name+".kubeconfig")
 }
 
+// serviceAccount is the user a service account in Slipway's namespace is.
 func serviceAccount(name string) string { return "system:serviceaccount:" + Namespace + ":" + name }
 
 func serviceAccountGroups() []string {
@@ -54,7 +51,7 @@ func serviceAccountGroups() []string {
 }
 
 // Refused lists what the process has logged of requests that its service account has no right to: what it does and
-// manifests/rbac does not grant.
+// the installation does not grant.
 func (b *Bed) Refused(name string) ([]string, error) {
 	p := b.Process(name)
 	if p == nil {

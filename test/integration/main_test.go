@@ -65,14 +65,22 @@ func start(t *testing.T, emu ec2emu.Options) *rig {
 	return startWith(t, bed.Options{Emulator: emu})
 }
 
+// startWith brings up a bed without leases: a process that was killed is followed at once.
 func startWith(t *testing.T, opts bed.Options) *rig {
+	t.Helper()
+	opts.NoLeases = true
+	return startAs(t, opts)
+}
+
+// startAs brings up a bed as opts say.
+func startAs(t *testing.T, opts bed.Options) *rig {
 	t.Helper()
 	emu := &opts.Emulator
 	if emu.BootScale == 0 {
 		emu.InstantBoot = true
 	}
 	ctx := t.Context()
-	opts.Binaries, opts.NoLeases = binaries, true
+	opts.Binaries = binaries
 	b, err := bed.New(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +108,7 @@ func startWith(t *testing.T, opts bed.Options) *rig {
 	return r
 }
 
-// checkRights fails the test if a process asked for more than manifests/rbac grants.
+// checkRights fails the test if a process asked for more than the installation grants.
 func checkRights(t *testing.T, b *bed.Bed) {
 	for _, name := range []string{bed.Scheduler, bed.Controller} {
 		refused, err := b.Refused(name)
@@ -108,7 +116,7 @@ func checkRights(t *testing.T, b *bed.Bed) {
 			t.Error(err)
 		}
 		if len(refused) > 0 {
-			t.Errorf("%s did %d things that manifests/rbac does not grant, first: %s", name, len(refused), refused[0])
+			t.Errorf("%s did %d things that manifests/install does not grant (its source is manifests/helm/slipway/files/roles.yaml; then make manifests), first: %s", name, len(refused), refused[0])
 		}
 	}
 }

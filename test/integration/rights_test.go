@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/slipway-sh/slipway/manifests/rbac"
+	"github.com/slipway-sh/slipway/manifests/install"
 	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/ec2emu"
 )
@@ -32,11 +32,50 @@ func TestLeastRights(t *testing.T) {
 			t.Errorf("stopping: %v", err)
 		}
 	})
-	if err := b.Cluster.Apply(ctx, rbac.Joint); err != nil {
+	// Beyond what neither may: what only the other process needs.
+	check := func(account string, more ...request) {
+		t.Helper()
+		may := mayOf(t, b, account)
+		if !may(request{"create", "karpenter.sh", "nodeclaims", ""}) {
+			t.Errorf("%s may not create NodeClaims; the account has no rights, and the test shows nothing", account)
+		}
+		for _, r := range append(more, never()...) {
+			if may(r) {
+				t.Errorf("%s may %s", account, r)
+			}
+		}
+	}
+	check(bed.Scheduler, request{"create", "", "pods", "eviction"}, request{"delete", "", "nodes", ""}, request{"patch", "karpenter.sh", "nodepools", ""})
+	check(bed.Controller, request{"create", "", "pods", "binding"}, request{"patch", "", "pods", "status"})
+	// The bindings have the same names in both installations: this takes the rights of the two accounts over to one.
+	joint, err := bed.ReadInstallation(install.Joint)
+	if err != nil {
 		t.Fatal(err)
 	}
-	type request struct{ verb, group, resource, subresource string }
-	never := []request{
+	if err := b.Cluster.Apply(ctx, joint.Rights); err != nil {
+		t.Fatal(err)
+	}
+	check("slipway")
+	roles, err := b.Client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range roles.Items {
+		if strings.HasPrefix(roles.Items[i].Name, "slipway") {
+			checkNoWildcards(t, &roles.Items[i])
+		}
+	}
+}
+
+// request is what an account may or may not do.
+type request struct{ verb, group, resource, subresource string }
+
+func (r request) String() string {
+	return fmt.Sprintf("%s %s in group %q", r.verb, strings.TrimSuffix(r.resource+"/"+r.subresource, "/"), r.group)
+}
+
+func never() []request {
+	return []request{
 		{"get", "", "secrets", ""},
 		{"list", "", "secrets", ""},
 		{"create", "", "pods", ""},
@@ -59,50 +98,30 @@ func TestLeastRights(t *testing.T) {
 		{"impersonate", "", "users", ""},
 		{"create", "certificates.k8s.io", "certificatesigningrequests", ""},
 	}
-	// Beyond those: what only the other process needs.
-	only := map[string][]request{
-		"slipway":      nil,
-		bed.Scheduler:  {{"create", "", "pods", "eviction"}, {"delete", "", "nodes", ""}, {"patch", "karpenter.sh", "nodepools", ""}},
-		bed.Controller: {{"create", "", "pods", "binding"}, {"patch", "", "pods", "status"}},
-	}
-	for name, more := range only {
-		config, err := b.As(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		may := func(r request) bool {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: "default", Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
-				},
-			}}
-			got, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return got.Status.Allowed
-		}
-		if !may(request{"create", "karpenter.sh", "nodeclaims", ""}) {
-			t.Errorf("%s may not create NodeClaims; the account has no rights, and the test shows nothing", name)
-		}
-		for _, r := range append(more, never...) {
-			if may(r) {
-				t.Errorf("%s may %s %s in group %q", name, r.verb, strings.TrimSuffix(fmt.Sprint(r.resource, "/", r.subresource), "/"), r.group)
-			}
-		}
-	}
-	roles, err := b.Client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+}
+
+// mayOf returns a function that asks the API server what a service account may do.
+func mayOf(t *testing.T, b *bed.Bed, account string) func(request) bool {
+	t.Helper()
+	config, err := b.As(account)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range roles.Items {
-		if strings.HasPrefix(roles.Items[i].Name, "slipway") {
-			checkNoWildcards(t, &roles.Items[i])
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(r request) bool {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: "default", Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
+			},
+		}}
+		got, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
 		}
+		return got.Status.Allowed
 	}
 }
 

@@ -1,0 +1,109 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bed
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Installation is what a rendered installation says of Slipway's processes. Nothing here runs containers; the bed starts
+// the same programs with the same arguments, configuration and identity instead.
+type Installation struct {
+	// Rights are the documents that say what the service accounts may do.
+	Rights []byte
+	// SchedulerConfig is the KubeSchedulerConfiguration.
+	SchedulerConfig []byte
+
+	containers map[string]container
+}
+
+// container is one of the processes, by its binary's name.
+type container struct {
+	account string
+	args    []string
+	env     []string
+}
+
+// ReadInstallation reads rendered manifests. The error names what a bed needs and they lack.
+func ReadInstallation(manifests []byte) (*Installation, error) {
+	in := &Installation{containers: map[string]container{}}
+	var rights [][]byte
+	rightsKinds := []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "FlowSchema"}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the installation: %w", err)
+		}
+		var kind struct {
+			Kind string `json:"kind"`
+		}
+		if err := yaml.Unmarshal(document, &kind); err != nil {
+			return nil, fmt.Errorf("reading the installation: %w", err)
+		}
+		switch {
+		case slices.Contains(rightsKinds, kind.Kind):
+			rights = append(rights, document)
+		case kind.Kind == "ConfigMap":
+			err = in.addConfig(document)
+		case kind.Kind == "Deployment":
+			err = in.addContainers(document)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", kind.Kind, err)
+		}
+	}
+	in.Rights = bytes.Join(rights, []byte("\n---\n"))
+	if in.SchedulerConfig == nil {
+		return nil, errors.New("reading the installation: it has no ConfigMap with scheduler.yaml")
+	}
+	for _, name := range []string{Scheduler, Controller} {
+		if _, ok := in.containers[name]; !ok {
+			return nil, fmt.Errorf("reading the installation: no Deployment runs %s", name)
+		}
+	}
+	return in, nil
+}
+
+func (in *Installation) addConfig(document []byte) error {
+	var m corev1.ConfigMap
+	if err := yaml.UnmarshalStrict(document, &m); err != nil {
+		return err
+	}
+	if config, ok := m.Data["scheduler.yaml"]; ok {
+		in.SchedulerConfig = []byte(config)
+	}
+	return nil
+}
+
+func (in *Installation) addContainers(document []byte) error {
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict(document, &d); err != nil {
+		return err
+	}
+	for i := range d.Spec.Template.Spec.Containers {
+		c := &d.Spec.Template.Spec.Containers[i]
+		out := container{account: d.Spec.Template.Spec.ServiceAccountName, args: c.Args}
+		for _, e := range c.Env {
+			if e.ValueFrom == nil {
+				out.env = append(out.env, e.Name+"="+e.Value)
+			}
+		}
+		in.containers["slipway-"+c.Name] = out
+	}
+	return nil
+}
