@@ -25,7 +25,7 @@ import (
 // Owners say how many pods a pod's controller has still to create; demand.Owners is one.
 type Owners interface {
 	// Coming is how many more pods like this one are to be expected, and which pods of the same owner have no node.
-	Coming(pod *corev1.Pod) (n int, pending []types.UID)
+	Coming(ctx context.Context, pod *corev1.Pod) (n int, pending []types.UID)
 }
 
 const (
@@ -82,7 +82,7 @@ func (p *Provisioner) lookAhead(ctx context.Context, pods []*capacity.Pod, objec
 			continue
 		}
 		seen[ref.UID] = true
-		coming, pending := p.Owners.Coming(pod)
+		coming, pending := p.Owners.Coming(ctx, pod)
 		// Pods that exist and have not had their scheduling cycle yet will fail in it as this one did.
 		n := min(coming+p.ledger.strangers(pending)-p.ledger.seated(ref.UID), p.LookAhead-len(seats))
 		if n <= 0 {
@@ -171,7 +171,7 @@ func (p *Provisioner) reconsider(ctx context.Context) {
 	for owner, stand := range p.ledger.expecting(now) {
 		n, pending := 0, []types.UID(nil)
 		if p.Owners != nil && !stand.silent {
-			n, pending = p.Owners.Coming(stand.pod)
+			n, pending = p.Owners.Coming(ctx, stand.pod)
 		}
 		if dropped := p.ledger.trim(owner, n, pending); dropped > 0 {
 			log.FromContext(ctx).Info("giving up places for pods that are not coming", "pods", dropped, "owner", ownerName(stand.pod), "silent", stand.silent)

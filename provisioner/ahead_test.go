@@ -4,6 +4,7 @@
 package provisioner
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ type fakeOwner struct {
 	created []*corev1.Pod
 }
 
-func (o *fakeOwner) Coming(*corev1.Pod) (int, []types.UID) {
+func (o *fakeOwner) Coming(context.Context, *corev1.Pod) (int, []types.UID) {
 	var pending []types.UID
 	for _, p := range o.created {
 		if p.Spec.NodeName == "" {

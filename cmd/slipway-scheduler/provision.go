@@ -198,7 +198,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 	owners := &demand.Owners{
 		Pods: factory.Core().V1().Pods().Informer().GetIndexer(), ReplicaSets: factory.Apps().V1().ReplicaSets().Lister(),
 		StatefulSets: factory.Apps().V1().StatefulSets().Lister(), Jobs: factory.Batch().V1().Jobs().Lister(),
-		Quotas: factory.Core().V1().ResourceQuotas().Lister(),
+		Quotas: factory.Core().V1().ResourceQuotas().Lister(), Scales: demand.NewScales(scaleReader{kube}, clock.RealClock{}),
 	}
 	core, storage := d.config.InformerFactory.Core().V1(), d.config.InformerFactory.Storage().V1()
 	return provisioner.New(provisioner.Options{

@@ -12,6 +12,7 @@
 // [Owners] looks ahead: controllers create the pods of a burst one after the
 // other, and the first that fits nowhere tells how many will follow it.
 //
-// The package reads informer caches; it never writes to a cluster and never waits
-// for one. Import level 3: imports Kubernetes API and lister packages only.
+// The package reads informer caches; it never writes to a cluster and no caller
+// waits for one. [Scales] alone asks the API server, in the background and within
+// bounds. Import level 3: imports Kubernetes API and lister packages only.
 package demand

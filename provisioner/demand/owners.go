@@ -4,6 +4,7 @@
 package demand
 
 import (
+	"context"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -44,8 +45,8 @@ type Owners struct {
 	Quotas       corelisters.ResourceQuotaLister
 	// Scales answers for owners of any other kind; nil for none.
 	Scales interface {
-		// Replicas is how many pods the owner should have; false while that is not known. It must not block.
-		Replicas(namespace string, owner metav1.OwnerReference) (int, bool)
+		// Replicas is how many pods like this one the owner should have; false while that is not known. It must not block.
+		Replicas(ctx context.Context, pod *corev1.Pod, owner metav1.OwnerReference) (int, bool)
 	}
 }
 
@@ -55,7 +56,7 @@ type Owners struct {
 // as far as the namespace's quota allows.
 //
 // The numbers are those the controllers themselves count by: a pod that is being deleted or has ended is not a replica.
-func (o *Owners) Coming(pod *corev1.Pod) (n int, pending []types.UID) {
+func (o *Owners) Coming(ctx context.Context, pod *corev1.Pod) (n int, pending []types.UID) {
 	ref := metav1.GetControllerOf(pod)
 	if ref == nil {
 		return 0, nil
@@ -78,7 +79,7 @@ func (o *Owners) Coming(pod *corev1.Pod) (n int, pending []types.UID) {
 			pending = append(pending, p.UID)
 		}
 	}
-	want, ok := o.want(pod.Namespace, *ref)
+	want, ok := o.want(ctx, pod, *ref)
 	if !ok || gated || want <= have {
 		return 0, pending
 	}
@@ -91,7 +92,8 @@ func active(p *corev1.Pod) bool {
 }
 
 // want is how many pods the owner is creating without waiting for any of them.
-func (o *Owners) want(namespace string, ref metav1.OwnerReference) (int, bool) {
+func (o *Owners) want(ctx context.Context, pod *corev1.Pod, ref metav1.OwnerReference) (int, bool) {
+	namespace := pod.Namespace
 	switch ref.APIVersion + "/" + ref.Kind {
 	case "apps/v1/ReplicaSet":
 		// A Deployment's surge and steps are in the replicas it gives to its ReplicaSets.
@@ -116,7 +118,7 @@ func (o *Owners) want(namespace string, ref metav1.OwnerReference) (int, bool) {
 		if o.Scales == nil {
 			return 0, false
 		}
-		return o.Scales.Replicas(namespace, ref)
+		return o.Scales.Replicas(ctx, pod, ref)
 	}
 }
 

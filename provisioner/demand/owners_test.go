@@ -4,6 +4,7 @@
 package demand
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -50,7 +51,7 @@ func owners(t *testing.T, objects ...runtime.Object) *Owners {
 
 type scales map[string]int
 
-func (s scales) Replicas(_ string, owner metav1.OwnerReference) (int, bool) {
+func (s scales) Replicas(_ context.Context, _ *corev1.Pod, owner metav1.OwnerReference) (int, bool) {
 	n, ok := s[owner.Name]
 	return n, ok
 }
@@ -65,19 +66,19 @@ func owned(apiVersion, kind, owner, name string, change ...func(*corev1.Pod)) *c
 	return p
 }
 
-func meta(name string) metav1.ObjectMeta {
+func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}
 }
 
 func TestComing(t *testing.T) {
 	rs := func(n int32, conditions ...appsv1.ReplicaSetCondition) *appsv1.ReplicaSet {
-		return &appsv1.ReplicaSet{ObjectMeta: meta("web"), Spec: appsv1.ReplicaSetSpec{Replicas: &n}, Status: appsv1.ReplicaSetStatus{Conditions: conditions}}
+		return &appsv1.ReplicaSet{ObjectMeta: named("web"), Spec: appsv1.ReplicaSetSpec{Replicas: &n}, Status: appsv1.ReplicaSetStatus{Conditions: conditions}}
 	}
 	sts := func(n int32, policy appsv1.PodManagementPolicyType) *appsv1.StatefulSet {
-		return &appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Replicas: &n, PodManagementPolicy: policy}}
+		return &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: &n, PodManagementPolicy: policy}}
 	}
 	job := func(parallelism, completions int32, change ...func(*batchv1.Job)) *batchv1.Job {
-		j := &batchv1.Job{ObjectMeta: meta("batch"), Spec: batchv1.JobSpec{Parallelism: &parallelism}}
+		j := &batchv1.Job{ObjectMeta: named("batch"), Spec: batchv1.JobSpec{Parallelism: &parallelism}}
 		if completions > 0 {
 			j.Spec.Completions = &completions
 		}
@@ -98,7 +99,7 @@ func TestComing(t *testing.T) {
 		list := func(s string) corev1.ResourceList {
 			return corev1.ResourceList{"requests.cpu": resource.MustParse(s), "pods": resource.MustParse("1k"), "services": resource.MustParse("0")}
 		}
-		q := &corev1.ResourceQuota{ObjectMeta: meta("q"), Spec: corev1.ResourceQuotaSpec{Hard: list(hard)}, Status: corev1.ResourceQuotaStatus{Used: list(used)}}
+		q := &corev1.ResourceQuota{ObjectMeta: named("q"), Spec: corev1.ResourceQuotaSpec{Hard: list(hard)}, Status: corev1.ResourceQuotaStatus{Used: list(used)}}
 		q.Status.Used["pods"] = resource.MustParse("1")
 		for _, f := range change {
 			f(q)
@@ -147,7 +148,7 @@ func TestComing(t *testing.T) {
 		"the quota is for all but it":       {web("p"), []runtime.Object{rs(10), web("p"), quota("2", "2", priority(corev1.ScopeSelectorOpNotIn, "high"))}, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, pending := owners(t, tt.objects...).Coming(tt.pod)
+			got, pending := owners(t, tt.objects...).Coming(t.Context(), tt.pod)
 			if got != tt.want || len(pending) != tt.pending {
 				t.Errorf("Coming = %d, %v; want %d and %d pending", got, pending, tt.want, tt.pending)
 			}
