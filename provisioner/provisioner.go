@@ -78,6 +78,7 @@ type Provisioner struct {
 	lead   chan struct{} // closed when this process leads
 	once   sync.Once
 	kick   chan struct{} // holds a token when unplaced pods should be planned again
+	enough chan struct{} // closed when no further batch is to be planned
 	nodes  corelisters.NodeLister
 	ended  chan struct{} // closed when Run has ended
 	serial int           // of the last seat; used by Run only
@@ -117,6 +118,7 @@ func New(o Options) *Provisioner {
 		ledger:     newLedger(),
 		lead:       make(chan struct{}),
 		kick:       make(chan struct{}, 1),
+		enough:     make(chan struct{}),
 		ended:      make(chan struct{}),
 		nominated:  rate.NewLimiter(5, 10),
 		recent:     map[string]recentClaim{},
@@ -154,7 +156,24 @@ func (p *Provisioner) AwaitLead(ctx context.Context) bool {
 // Drained tells that the scheduler's active queue is empty.
 func (p *Provisioner) Drained() { p.batch.Drained() }
 
-// Run plans batches until ctx ends. Before the first one it takes over what an earlier process has begun.
+// Drain has Run end with the batch it is planning and waits for that; false if ctx ends first. To be called once. Pods that
+// are offered from then on are left to the process that leads next.
+func (p *Provisioner) Drain(ctx context.Context) bool {
+	close(p.enough)
+	select {
+	case <-p.lead:
+	default:
+		return true // nothing was ever begun
+	}
+	select {
+	case <-p.ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Run plans batches until ctx ends or Drain is called. Before the first one it takes over what an earlier process has begun.
 func (p *Provisioner) Run(ctx context.Context) error {
 	if !p.AwaitLead(ctx) {
 		return nil
@@ -166,8 +185,17 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	go p.retry(ctx)
 	go p.sweep(ctx)
 	go p.refill(ctx)
+	intake, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-p.enough:
+			stop()
+		case <-intake.Done():
+		}
+	}()
 	for {
-		pods, err := p.batch.Next(ctx)
+		pods, err := p.batch.Next(intake)
 		if err != nil {
 			return nil
 		}

@@ -5,12 +5,14 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
+	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
@@ -67,4 +69,20 @@ func (g *Gate) provisionsFirst(profile string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.first[profile]
+}
+
+// unreserved is a profile as it is without this package's own filter.
+type unreserved struct{ framework.Framework }
+
+// Unreserved returns the profile without the plugin's filter, for judging plans: whose room a node is has been taken care of
+// by whoever plans.
+func Unreserved(fw framework.Framework) framework.Framework { return unreserved{fw} }
+
+// ListPlugins lists the profile's plugins without Slipway's filter.
+func (u unreserved) ListPlugins() *schedulerapi.Plugins {
+	plugins := u.Framework.ListPlugins().DeepCopy()
+	for _, set := range []*schedulerapi.PluginSet{&plugins.PreFilter, &plugins.Filter} {
+		set.Enabled = slices.DeleteFunc(set.Enabled, func(p schedulerapi.Plugin) bool { return p.Name == Name })
+	}
+	return plugins
 }

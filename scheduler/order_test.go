@@ -91,3 +91,19 @@ func TestPreemptorBuysNothing(t *testing.T) {
 		t.Errorf("nominatedNodeName = %q, want it kept", got)
 	}
 }
+
+// TestUnreserved checks that a judge built from the profile does not have the filter, and everything else.
+func TestUnreserved(t *testing.T) {
+	h := startHost(t, &fakeSink{})
+	live := h.sched.Profiles[corev1.DefaultSchedulerName]
+	all, judged := live.ListPlugins(), Unreserved(live).ListPlugins()
+	if !lists(all.Filter) || !lists(all.PreFilter) {
+		t.Fatal("the plugin does not filter")
+	}
+	if lists(judged.Filter) || lists(judged.PreFilter) || !lists(judged.PostFilter) {
+		t.Errorf("plugins %+v: want all but the filter", judged)
+	}
+	if got, want := len(judged.Filter.Enabled), len(all.Filter.Enabled)-1; got != want {
+		t.Errorf("%d filters, want %d", got, want)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server"
@@ -27,6 +28,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/utils/clock"
 
+	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/provisioner/launch"
 	"github.com/slipway-sh/slipway/scheduler"
 )
 
@@ -89,8 +92,16 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 		}
 		opts.InformerName = name
 	}
-	ctx := server.SetupSignalContext()
+	// A signal ends the context once what is under way is done; see drain.
+	signalled := server.SetupSignalContext()
+	ctx, stop := context.WithCancel(context.WithoutCancel(signalled))
+	defer stop()
+	undrained := context.AfterFunc(signalled, stop)
 
+	if err := checkConfig(ctx, opts.ConfigFile); err != nil {
+		forget()
+		return err
+	}
 	sink := &lateSink{}
 	core := scheduler.Core{Sink: sink, Reservations: sink, Gate: scheduler.NewGate(clock.RealClock{}, scheduler.DefaultGateDeadline)}
 	var err error
@@ -108,8 +119,11 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	warnOfLimits(ctx, cc)
+	if err := preflight(ctx, cc.KubeConfig, own.startupTimeout); err != nil {
+		return err
+	}
 
-	prov, err := startProvisioner(ctx, dependencies{config: cc, scheduler: sched, gate: core.Gate, options: own})
+	prov, launcher, err := startProvisioner(ctx, dependencies{config: cc, scheduler: sched, gate: core.Gate, options: own})
 	if err != nil {
 		return fmt.Errorf("starting the provisioner: %w", err)
 	}
@@ -117,8 +131,33 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	if err := scheduler.Hook(sched, core, prov); err != nil {
 		return err
 	}
+	if undrained() {
+		context.AfterFunc(signalled, func() {
+			drain(ctx, prov, launcher)
+			stop()
+		})
+	}
 	go core.Gate.Run(ctx)
-	return app.Run(ctx, cc, sched)
+	err = app.Run(ctx, cc, sched)
+	if signalled.Err() != nil {
+		return nil // without leader election the end of a run is an error to kube-scheduler, also when it was asked for
+	}
+	return err
+}
+
+// drainTimeout bounds what is waited for after a signal, well within the 30 seconds a pod is given to end.
+const drainTimeout = 10 * time.Second
+
+// drain lets the batch being planned and the launches at work come to their end, while this process still leads: each then
+// has its claim with an instance, and whoever leads next has nothing to find out.
+func drain(ctx context.Context, prov *provisioner.Provisioner, launcher *launch.Launcher) {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	logger.Info("Ending, once what is under way is done")
+	if !prov.Drain(ctx) || !launcher.Drain(ctx) {
+		logger.Info("Ending before everything under way was done; the next leader goes on with it", "after", drainTimeout)
+	}
 }
 
 // warnOfLimits tells of a client limit that would make bursts slow.

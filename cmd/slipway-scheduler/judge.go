@@ -23,7 +23,7 @@ func newJudge(ctx context.Context, d dependencies) (provisioner.Judge, error) {
 		if _, enabled, err := scheduler.ArgsOf(p); err != nil || !enabled {
 			continue
 		}
-		j, err := simulate.New(ctx, simulate.Options{Profile: p, Live: d.scheduler.Profiles[p.SchedulerName], Registry: frameworkruntime.Registry{}})
+		j, err := simulate.New(ctx, simulate.Options{Profile: p, Live: scheduler.Unreserved(d.scheduler.Profiles[p.SchedulerName]), Registry: frameworkruntime.Registry{}})
 		if err != nil {
 			return nil, fmt.Errorf("building the judge of profile %q: %w", p.SchedulerName, err)
 		}

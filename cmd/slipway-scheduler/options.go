@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -28,6 +29,7 @@ type slipwayOptions struct {
 	vmMemoryOverhead float64
 	reservedENIs     int
 	isolatedVPC      bool
+	startupTimeout   time.Duration
 }
 
 // add registers the flags, with what the environment says as their defaults. Its error names each variable that cannot be
@@ -39,6 +41,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.Float64Var(&o.vmMemoryOverhead, "vm-memory-overhead-percent", 0.075, "Share of an instance's memory that its node does not see, 0 to 1, for types no node has been seen of.")
 	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each instance that pods cannot use.")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
+	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
 	var errs []error
 	fs.VisitAll(func(f *pflag.Flag) {
 		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
@@ -66,6 +69,7 @@ func (o *slipwayOptions) validate() error {
 	check(o.clusterName != "", "--cluster-name (CLUSTER_NAME) is required: the name of the EKS cluster, which tags every instance")
 	check(o.clusterEndpoint == "" || strings.HasPrefix(o.clusterEndpoint, "https://"), "--cluster-endpoint: %q is not an https URL", o.clusterEndpoint)
 	check(o.vmMemoryOverhead >= 0 && o.vmMemoryOverhead < 1, "--vm-memory-overhead-percent: %g is not between 0 and 1", o.vmMemoryOverhead)
+	check(o.startupTimeout > 0, "--startup-timeout: %v is not positive", o.startupTimeout)
 	check(o.reservedENIs >= 0, "--reserved-enis: %d is negative", o.reservedENIs)
 	return errors.Join(errs...)
 }

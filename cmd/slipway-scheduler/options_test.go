@@ -32,22 +32,22 @@ func TestSlipwayOptions(t *testing.T) {
 		want    slipwayOptions
 		wantErr []string
 	}{
-		{name: "defaults", args: []string{"--cluster-name=demo"}, want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075}},
+		{name: "defaults", args: []string{"--cluster-name=demo"}, want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075, startupTimeout: 30 * time.Second}},
 		{
 			name: "environment",
 			env: map[string]string{
 				"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://api", "CLUSTER_CA_BUNDLE": "Q0E=",
 				"VM_MEMORY_OVERHEAD_PERCENT": "0.1", "RESERVED_ENIS": "1", "ISOLATED_VPC": "true",
 			},
-			want: slipwayOptions{clusterName: "demo", clusterEndpoint: "https://api", clusterCABundle: "Q0E=", vmMemoryOverhead: 0.1, reservedENIs: 1, isolatedVPC: true},
+			want: slipwayOptions{clusterName: "demo", clusterEndpoint: "https://api", clusterCABundle: "Q0E=", vmMemoryOverhead: 0.1, reservedENIs: 1, isolatedVPC: true, startupTimeout: 30 * time.Second},
 		},
 		{
 			name: "flag over environment", env: map[string]string{"CLUSTER_NAME": "other"}, args: []string{"--cluster-name=demo"},
-			want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075},
+			want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075, startupTimeout: 30 * time.Second},
 		},
 		{
-			name: "all wrong at once", args: []string{"--cluster-endpoint=http://api", "--vm-memory-overhead-percent=1", "--reserved-enis=-1"},
-			wantErr: []string{"--cluster-name (CLUSTER_NAME)", "--cluster-endpoint", "--vm-memory-overhead-percent", "--reserved-enis"},
+			name: "all wrong at once", args: []string{"--cluster-endpoint=http://api", "--vm-memory-overhead-percent=1", "--reserved-enis=-1", "--startup-timeout=0s"},
+			wantErr: []string{"--cluster-name (CLUSTER_NAME)", "--cluster-endpoint", "--vm-memory-overhead-percent", "--reserved-enis", "--startup-timeout"},
 		},
 		{
 			name: "unreadable environment", env: map[string]string{"CLUSTER_NAME": "demo", "RESERVED_ENIS": "one", "ISOLATED_VPC": "maybe"},

@@ -84,21 +84,21 @@ type dependencies struct {
 
 // startProvisioner builds the provisioner and everything below it and starts their loops. What acts on the cluster waits
 // until this process leads.
-func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisioner, error) {
+func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisioner, *launch.Launcher, error) {
 	log.SetLogger(klog.FromContext(ctx))
 	ctx = log.IntoContext(ctx, klog.FromContext(ctx).WithName("slipway"))
 	// 1. The cluster.
 	kube, objects, err := newClient(d.config.KubeConfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// 2. The cloud.
 	aws, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
 	if err != nil {
-		return nil, fmt.Errorf("loading the AWS configuration: %w", err)
+		return nil, nil, fmt.Errorf("loading the AWS configuration: %w", err)
 	}
 	if aws.Region == "" {
-		return nil, errors.New("loading the AWS configuration: no region; set AWS_REGION")
+		return nil, nil, errors.New("loading the AWS configuration: no region; set AWS_REGION")
 	}
 	cloud := ec2.New(aws, ec2.Options{
 		ClusterName: d.options.clusterName, Region: aws.Region, Endpoint: d.options.clusterEndpoint, CA: d.options.clusterCABundle,
@@ -106,14 +106,14 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	})
 	catalogs, err := ec2.NewCatalogs(cloud)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	shortages := ec2.NewShortages(clock.RealClock{})
 	// 3. The provisioner, and the launcher that reports to it.
 	slots := ec2.NewSlots(cloud, shortages, clock.RealClock{})
 	prov, err := newProvisioner(ctx, d, kube, market{catalogs, shortages, slots})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	templates := launch.NewTemplates(kube, cloud, cloud, clock.RealClock{})
 	subnets := launch.NewSubnets(cloud, kube, clock.RealClock{})
@@ -127,16 +127,16 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	prov.Launcher = launcher
 	for _, c := range slices.Concat(launches.Collectors(), prov.Metrics.Collectors(), catalogs.Metrics.Collectors()) {
 		if err := register(c); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	// 4. Watches and loops.
 	classes, err := watch(ctx, d, prov, objects)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := prepare(ctx, catalogs, classes); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	go func() { fatal(ctx, "cache of NodePools, NodeClaims and EC2NodeClasses", objects.Start(ctx)) }()
 	go func() { fatal(ctx, "catalogues", catalogs.Run(ctx)) }()
@@ -152,7 +152,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		go func() { fatal(ctx, "launcher", launcher.Run(ctx, objects)) }()
 		fatal(ctx, "provisioner", prov.Run(ctx))
 	}()
-	return prov, nil
+	return prov, launcher, nil
 }
 
 // newClient returns a client without limits that reads from a cache, and the cache, which is not started yet.

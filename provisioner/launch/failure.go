@@ -165,6 +165,8 @@ func (r *run) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) 
 	left := r.deadline.Sub(r.l.Clock.Now())
 	timer := r.l.Clock.NewTimer(min(d, left))
 	defer timer.Stop()
+	r.l.busy.Add(-1)
+	defer r.l.busy.Add(1)
 	select {
 	case <-ctx.Done():
 		return false

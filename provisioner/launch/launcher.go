@@ -131,6 +131,9 @@ type Launcher struct {
 	patches  chan struct{}
 	arrivals *arrivals
 
+	// busy is how many launches are at work, not counting those that wait to try again.
+	busy atomic.Int64
+
 	mu sync.Mutex
 	// claims has every claim whose launch began here, until the claim is gone or its provider id is seen in the cache.
 	claims map[types.UID]*pending
@@ -252,7 +255,11 @@ func (l *Launcher) start(ctx context.Context, g group, now time.Time, before lau
 		r.resume(past)
 	}
 	l.runs[g.id] = r
-	go r.do(ctx)
+	l.busy.Add(1)
+	go func() {
+		defer l.busy.Add(-1)
+		r.do(ctx)
+	}()
 }
 
 // forget drops what is remembered about a claim that is gone or complete, but that it is.
@@ -282,6 +289,24 @@ func (l *Launcher) known(uid types.UID) bool {
 	defer l.mu.Unlock()
 	return l.claims[uid] != nil
 }
+
+// Drain waits until no launch is at work: no request is under way and no instance's claim is still to be written. Launches
+// that wait to try again are not waited for; whoever leads next goes on with them. False if ctx ends first.
+func (l *Launcher) Drain(ctx context.Context) bool {
+	for l.busy.Load() > 0 {
+		timer := l.Clock.NewTimer(drainPoll)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C():
+		}
+	}
+	return true
+}
+
+// drainPoll is how often Drain looks.
+const drainPoll = 10 * time.Millisecond
 
 // Changed tells waiting launches that a node class or pool has changed, so that what they wait for may be there now.
 func (l *Launcher) Changed() {

@@ -248,7 +248,11 @@ func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 	if len(given) == 0 {
 		return
 	}
-	r.finishing.Go(func() { r.l.finish(ctx, given) })
+	r.l.busy.Add(1)
+	r.finishing.Go(func() {
+		defer r.l.busy.Add(-1)
+		r.l.finish(ctx, given)
+	})
 }
 
 func instancesOf(in []ec2.FleetInstance, req ec2.FleetRequest) []ec2.Instance {

@@ -43,6 +43,8 @@ type Options struct {
 	ControllerArgs []string
 	// PluginArgs are arguments of the scheduler's plugin beyond the defaults.
 	PluginArgs map[string]any
+	// LeaseDuration is that of the scheduler's lease; the default if 0.
+	LeaseDuration time.Duration
 	// NoLeases runs both processes without leader election, so that one that was killed is followed at once and not after
 	// its lease has run out.
 	NoLeases bool
@@ -67,6 +69,8 @@ type Bed struct {
 const (
 	Scheduler  = "slipway-scheduler"
 	Controller = "slipway-controller"
+	// Standby is a second slipway-scheduler, which waits for the first one's lease.
+	Standby = "slipway-scheduler-standby"
 )
 
 // New starts everything but Slipway's own processes; StartSlipway starts those. ctx bounds the start only.
@@ -134,8 +138,13 @@ func (b *Bed) Env() []string {
 }
 
 // StartScheduler starts, or starts again, slipway-scheduler.
-func (b *Bed) StartScheduler() error {
-	port, err := b.port(Scheduler)
+func (b *Bed) StartScheduler() error { return b.startScheduler(Scheduler) }
+
+// StartStandby starts the second scheduler.
+func (b *Bed) StartStandby() error { return b.startScheduler(Standby) }
+
+func (b *Bed) startScheduler(name string) error {
+	port, err := b.port(name)
 	if err != nil {
 		return err
 	}
@@ -147,7 +156,7 @@ func (b *Bed) StartScheduler() error {
 		"--config=" + file, "--authentication-kubeconfig=" + b.kubeconfig(Scheduler), "--authorization-kubeconfig=" + b.kubeconfig(Scheduler),
 		"--cluster-name=" + b.clusterName(), "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port), "--cert-dir=" + b.Cluster.Dir(),
 	}
-	return b.run(Scheduler, append(args, b.opts.SchedulerArgs...))
+	return b.run(name, Scheduler, append(args, b.opts.SchedulerArgs...))
 }
 
 // StartController starts, or starts again, slipway-controller.
@@ -168,7 +177,7 @@ func (b *Bed) StartController() error {
 	if b.opts.NoLeases {
 		args = append(args, "--disable-leader-election")
 	}
-	return b.run(Controller, append(args, b.opts.ControllerArgs...))
+	return b.run(Controller, Controller, append(args, b.opts.ControllerArgs...))
 }
 
 // schedulerConfig writes the installed configuration with the bed's kubeconfig and, if asked for, without leases.
@@ -182,7 +191,13 @@ func (b *Bed) schedulerConfig() (string, error) {
 		profile := c["profiles"].([]any)[0].(map[string]any)
 		profile["pluginConfig"] = []any{map[string]any{"name": "Slipway", "args": b.opts.PluginArgs}}
 	}
-	c["leaderElection"].(map[string]any)["leaderElect"] = !b.opts.NoLeases
+	election := c["leaderElection"].(map[string]any)
+	election["leaderElect"] = !b.opts.NoLeases
+	if b.opts.LeaseDuration > 0 {
+		election["leaseDuration"] = b.opts.LeaseDuration.String()
+		election["renewDeadline"] = (b.opts.LeaseDuration * 2 / 3).String()
+		election["retryPeriod"] = (b.opts.LeaseDuration / 7).String()
+	}
 	raw, err := yaml.Marshal(c)
 	if err != nil {
 		return "", fmt.Errorf("writing the scheduler's configuration: %w", err)
@@ -198,8 +213,8 @@ func (b *Bed) clusterName() string {
 	return "demo"
 }
 
-func (b *Bed) run(name string, args []string) error {
-	path, err := filepath.Abs(filepath.Join(b.opts.Binaries, name)) // processes run in the cluster's folder
+func (b *Bed) run(name, binary string, args []string) error {
+	path, err := filepath.Abs(filepath.Join(b.opts.Binaries, binary)) // processes run in the cluster's folder
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", name, err)
 	}
@@ -219,6 +234,9 @@ func (b *Bed) run(name string, args []string) error {
 	b.processes[name] = p
 	return nil
 }
+
+// Options returns the options, for changes that the next start of a process takes up.
+func (b *Bed) Options() *Options { return &b.opts }
 
 // Process returns a process of Slipway's by name.
 func (b *Bed) Process(name string) *cluster.Process {

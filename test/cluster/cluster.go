@@ -35,8 +35,10 @@ type Cluster struct {
 	mu        sync.Mutex // guards processes and stopping
 	processes []*process
 	stopping  bool
-	over      chan struct{} // closed when a process died or Stop began
-	overErr   error         // why, read after over is closed
+	apiServer component         // the running kube-apiserver
+	expected  map[*process]bool // processes that are ended on purpose
+	over      chan struct{}     // closed when a process died or Stop began
+	overErr   error             // why, read after over is closed
 	stop      func() error
 }
 
@@ -57,7 +59,7 @@ func New(ctx context.Context, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, dir: dir, thread: newThread(), over: make(chan struct{})}
+	c := &Cluster{opts: opts, dir: dir, thread: newThread(), expected: map[*process]bool{}, over: make(chan struct{})}
 	c.stop = sync.OnceValue(c.shutdown)
 	if err := c.start(ctx, bin); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting control plane: %w", err), c.Stop())
@@ -72,24 +74,22 @@ func (c *Cluster) start(ctx context.Context, bin string) error {
 		return err
 	}
 	// The API server waits for etcd by itself; the controllers do not wait for the API server for long.
-	if err := c.launch(filepath.Join(bin, "etcd"), etcdArgs(c.dir.path, c.ports, files, c.opts.Fsync)); err != nil {
+	if _, err := c.launch(filepath.Join(bin, "etcd"), etcdArgs(c.dir.path, c.ports, files, c.opts.Fsync)); err != nil {
 		return err
 	}
 	args, err := apiServerArgs(c.dir.path, c.ports, files, c.opts.APIServerArgs)
 	if err != nil {
 		return err
 	}
-	if err := c.launch(filepath.Join(bin, "kube-apiserver"), args); err != nil {
-		return err
-	}
-	if err := c.awaitAPIServer(ctx); err != nil {
+	c.apiServer = component{bin: filepath.Join(bin, "kube-apiserver"), args: args}
+	if err := c.StartAPIServer(ctx); err != nil {
 		return err
 	}
 	controllers := filepath.Join(c.dir.path, "controller-manager.kubeconfig")
 	if err := c.WriteKubeconfig(controllers, "system:kube-controller-manager"); err != nil {
 		return err
 	}
-	if err := c.launch(filepath.Join(bin, "kube-controller-manager"), controllerManagerArgs(c.ports, files, controllers, c.opts)); err != nil {
+	if _, err := c.launch(filepath.Join(bin, "kube-controller-manager"), controllerManagerArgs(c.ports, files, controllers, c.opts)); err != nil {
 		return err
 	}
 	if c.opts.Kubelet == Kwok {
@@ -97,7 +97,7 @@ func (c *Cluster) start(ctx context.Context, bin string) error {
 		if err != nil {
 			return err
 		}
-		if err := c.launch(filepath.Join(bin, "kwok"), args); err != nil {
+		if _, err := c.launch(filepath.Join(bin, "kwok"), args); err != nil {
 			return err
 		}
 	}
@@ -132,21 +132,55 @@ func (c *Cluster) prepare() (pkiFiles, error) {
 // else under test, collection is a sixth of the API server's work, and a node of a real control plane has memory to spare.
 const gcPercent = "GOGC=300"
 
+// component is a program of the control plane that can be started again.
+type component struct {
+	bin  string
+	args []string
+	p    *process
+}
+
+// StopAPIServer kills kube-apiserver, as the loss of its machine does. The data stays, and so do the other components,
+// which try to reach it. StartAPIServer ends the outage.
+func (c *Cluster) StopAPIServer() error {
+	c.mu.Lock()
+	p := c.apiServer.p
+	c.expected[p] = true
+	c.mu.Unlock()
+	return p.kill()
+}
+
+// StartAPIServer starts kube-apiserver on its port and waits until it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	p, err := c.launch(c.apiServer.bin, c.apiServer.args)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.apiServer.p = p
+	c.mu.Unlock()
+	return c.awaitAPIServer(ctx)
+}
+
 // launch starts a component and watches it.
-func (c *Cluster) launch(bin string, args []string) error {
+func (c *Cluster) launch(bin string, args []string) (*process, error) {
 	name := filepath.Base(bin)
 	cmd := exec.Command(bin, args...)
 	cmd.Dir = c.dir.path
 	cmd.Env = append(os.Environ(), gcPercent)
 	p, err := startProcess(c.thread, name, filepath.Join(c.dir.path, name+".log"), cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	go func() {
 		<-p.done
-		c.end(p.died())
+		c.mu.Lock()
+		expected := c.expected[p]
+		c.mu.Unlock()
+		if !expected {
+			c.end(p.died())
+		}
 	}()
-	return c.adopt(p)
+	return p, c.adopt(p)
 }
 
 // adopt makes a process one that Stop, or a later sweep, ends.

@@ -4,10 +4,12 @@
 package cluster
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 )
 
 // Command is a program to run beside a cluster.
@@ -44,6 +46,17 @@ func (c *Cluster) Run(cmd Command) (*Process, error) {
 
 // Kill ends the process as kill -9 does and waits until it is gone.
 func (p *Process) Kill() error { return p.p.kill() }
+
+// Terminate asks the process to end, as the kubelet does (SIGTERM), and does not wait.
+func (p *Process) Terminate() error {
+	if err := p.p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("terminating %s: %w", p.p.name, err)
+	}
+	return nil
+}
+
+// ExitCode is what the process has ended with, -1 for a signal. Call it after Done is closed.
+func (p *Process) ExitCode() int { return p.p.cmd.ProcessState.ExitCode() }
 
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.p.done }

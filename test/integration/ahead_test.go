@@ -10,6 +10,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -93,5 +95,65 @@ func TestScaledDownWhileNodesBoot(t *testing.T) {
 	}
 	if got := len(r.claims()); got < left {
 		t.Errorf("%d claims for %d pods", got, left)
+	}
+}
+
+// TestLookAheadByScale checks that an owner of a kind Slipway does not know is asked by its scale subresource. A paused
+// Deployment that owns pods itself is such an owner.
+func TestLookAheadByScale(t *testing.T) {
+	const pods = 6
+	r := start(t, ec2emu.Options{Seed: 24, BootScale: 1})
+	r.applySample("general/ec2nodeclass.yaml")
+	r.pool("small", 0, onePerNode)
+	labels := map[string]string{"app": "custom"}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "custom", Namespace: "default"},
+		Spec: appsv1.DeploymentSpec{
+			Paused: true, Replicas: new(int32(pods)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/c:1"}}}},
+		},
+	}
+	if err := r.kube.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	owned := func(p *corev1.Pod) {
+		p.Labels = labels
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID, Controller: new(true)}}
+	}
+	for i := range 2 { // the first has the owner asked about
+		r.pod(fmt.Sprintf("custom-%d", i), "1500m", owned)
+		r.within(30*time.Second, "its instance", func(context.Context) (bool, error) { return len(r.alive()) > i, nil })
+	}
+	r.within(30*time.Second, "an instance for every replica", func(context.Context) (bool, error) { return len(r.alive()) == pods, nil })
+	for i := 2; i < pods; i++ {
+		r.pod(fmt.Sprintf("custom-%d", i), "1500m", owned)
+	}
+	r.running("custom-", pods)
+	r.settled(pods)
+}
+
+// TestRoomIsKept has pods of a burst arrive slower than their nodes, beside pods of others that would take the room: every
+// node goes to the pods it was bought for.
+func TestRoomIsKept(t *testing.T) {
+	const pods, others = 80, 20
+	r := startWith(t, bed.Options{Cluster: slowControllers, Emulator: ec2emu.Options{Seed: 25}})
+	r.applySample("general/ec2nodeclass.yaml")
+	r.pool("small", 0, onePerNode)
+	r.pod("warm", "1500m")
+	r.running("warm", 1)
+	r.apply(burst(pods))
+	for i := range others {
+		r.pod(fmt.Sprintf("other-%d", i), "1000m")
+	}
+	r.running("ahead-", pods)
+	r.running("other-", others)
+	if got := r.counter("slipway_provisioner_off_plan_total"); got != 0 {
+		t.Errorf("%v pods landed on nodes that were bought for others", got)
+	}
+	if got := len(r.Emulator.Instances()); got != 1+pods+others {
+		t.Errorf("%d instances for %d pods of one a node", got, 1+pods+others)
+	}
+	if _, second := r.watch.Claims(); second != 0 {
+		t.Errorf("a second node was bought for %d pods", second)
 	}
 }

@@ -65,15 +65,25 @@ func start(t *testing.T, emu ec2emu.Options) *rig {
 	return startWith(t, bed.Options{Emulator: emu})
 }
 
-// startWith brings up a bed without leases: a process that was killed is followed at once.
+// startWith brings up a bed without leases, unless opts give them a duration: a process that was killed is followed at once.
 func startWith(t *testing.T, opts bed.Options) *rig {
 	t.Helper()
-	opts.NoLeases = true
+	opts.NoLeases = opts.LeaseDuration == 0
 	return startAs(t, opts)
 }
 
 // startAs brings up a bed as opts say.
 func startAs(t *testing.T, opts bed.Options) *rig {
+	t.Helper()
+	r := prepare(t, opts)
+	if err := r.StartSlipway(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// prepare brings up a bed without Slipway's processes.
+func prepare(t *testing.T, opts bed.Options) *rig {
 	t.Helper()
 	emu := &opts.Emulator
 	if emu.BootScale == 0 {
@@ -102,15 +112,12 @@ func startAs(t *testing.T, opts bed.Options) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.watch.Stop)
-	if err := b.StartSlipway(); err != nil {
-		t.Fatal(err)
-	}
 	return r
 }
 
 // checkRights fails the test if a process asked for more than the installation grants.
 func checkRights(t *testing.T, b *bed.Bed) {
-	for _, name := range []string{bed.Scheduler, bed.Controller} {
+	for _, name := range []string{bed.Scheduler, bed.Standby, bed.Controller} {
 		refused, err := b.Refused(name)
 		if err != nil {
 			t.Error(err)
@@ -123,7 +130,7 @@ func checkRights(t *testing.T, b *bed.Bed) {
 
 // dump prints the end of the processes' logs of a failed test.
 func dump(t *testing.T, b *bed.Bed) {
-	for _, name := range []string{bed.Scheduler, bed.Controller} {
+	for _, name := range []string{bed.Scheduler, bed.Standby, bed.Controller} {
 		raw, err := os.ReadFile(filepath.Join(b.Cluster.Dir(), name+".log"))
 		if err != nil {
 			continue
