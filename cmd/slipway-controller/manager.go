@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/slipway-sh/slipway/disruption/drain"
 	"github.com/slipway-sh/slipway/provisioner/claim"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/provisioner/interruption"
@@ -129,15 +130,41 @@ func stripPod(obj any) (any, error) {
 		TypeMeta: p.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: p.Annotations,
-			OwnerReferences: p.OwnerReferences, CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+			Labels: p.Labels, OwnerReferences: p.OwnerReferences, Finalizers: p.Finalizers,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
 		},
 		Spec: corev1.PodSpec{
 			NodeName: p.Spec.NodeName, Tolerations: p.Spec.Tolerations, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
 			Containers: stripContainers(p.Spec.Containers), InitContainers: stripContainers(p.Spec.InitContainers),
-			Overhead: p.Spec.Overhead, Resources: p.Spec.Resources,
+			Overhead: p.Spec.Overhead, Resources: p.Spec.Resources, PriorityClassName: p.Spec.PriorityClassName,
+			Volumes: stripVolumes(p.Spec.Volumes),
 		},
-		Status: corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime},
+		Status: corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime, Conditions: stripConditions(p.Status.Conditions)},
 	}, nil
+}
+
+// stripVolumes keeps those that are attached to a node.
+func stripVolumes(in []corev1.Volume) []corev1.Volume {
+	var out []corev1.Volume
+	for _, v := range in {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			out = append(out, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: v.PersistentVolumeClaim}})
+		case v.Ephemeral != nil:
+			out = append(out, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+		}
+	}
+	return out
+}
+
+// stripConditions keeps whether the pod is ready.
+func stripConditions(in []corev1.PodCondition) []corev1.PodCondition {
+	for _, c := range in {
+		if c.Type == corev1.PodReady {
+			return []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
 }
 
 // stripContainers keeps what containers ask for.
@@ -179,6 +206,9 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts c
 	metrics.Registry.MustRegister(measured.Collectors()...)
 	opts.Kube, opts.Live, opts.Cloud = m.GetClient(), m.GetAPIReader(), claim.Batch(cloud, clock.RealClock{})
 	opts.Events, opts.Metrics = m.GetEventRecorder("karpenter"), measured
+	if opts.Drainer, err = newDrainer(ctx, m); err != nil {
+		return nil, err
+	}
 	if err := claim.New(opts).SetupWithManager(m); err != nil {
 		return nil, fmt.Errorf("adding the NodeClaim reconciler: %w", err)
 	}
@@ -189,6 +219,20 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts c
 		return nil, fmt.Errorf("adding the collector: %w", err)
 	}
 	return measured.ClaimsDisrupted, nil
+}
+
+// newDrainer makes what takes pods off nodes, and adds what it does by itself.
+func newDrainer(ctx context.Context, m manager.Manager) (*drain.Drainer, error) {
+	if err := drain.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
+		return nil, err
+	}
+	measured := drain.NewMetrics()
+	metrics.Registry.MustRegister(measured.Collectors()...)
+	d := drain.New(drain.Options{Kube: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("karpenter"), Metrics: measured})
+	if err := m.Add(d); err != nil {
+		return nil, fmt.Errorf("adding the drainer: %w", err)
+	}
+	return d, nil
 }
 
 // addInterruption adds what reacts to notices of AWS. Without a queue's name only instance status is looked at.

@@ -81,20 +81,22 @@ func TestAddress(t *testing.T) {
 
 func TestStripPodKeepsWhatADrainReads(t *testing.T) {
 	p := builder.Pod("web").On("node").CPU("1").Tolerate(corev1.Toleration{Key: "x"}).Annotation("karpenter.sh/do-not-disrupt", "true").
-		OwnedBy(metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "ds", "uid").Obj()
+		OwnedBy(metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "ds", "uid").Label("app", "web").Volume("data").Obj()
+	p.Spec.PriorityClassName = "system-node-critical"
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}})
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	out, err := stripPod(p.DeepCopy())
 	got, ok := out.(*corev1.Pod)
 	if err != nil || !ok {
 		t.Fatalf("got %T, error %v", out, err)
 	}
-	p.Labels, p.Status.Conditions = nil, nil
 	want := p.DeepCopy()
 	want.Spec = corev1.PodSpec{
 		NodeName: p.Spec.NodeName, Tolerations: p.Spec.Tolerations, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
 		Containers:     []corev1.Container{{Name: p.Spec.Containers[0].Name, Resources: p.Spec.Containers[0].Resources}},
-		InitContainers: []corev1.Container{},
+		InitContainers: []corev1.Container{}, PriorityClassName: p.Spec.PriorityClassName, Volumes: p.Spec.Volumes[:1],
 	}
-	want.Status = corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime}
+	want.Status = corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime, Conditions: p.Status.Conditions[1:]}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("pod (-want +got):\n%s", d)
 	}

@@ -83,6 +83,11 @@ const (
 	// PlannedAnnotation is when the plan was made that the claim is part of (RFC 3339 with nanoseconds). A claim that has it
 	// is handed to the launcher by the process that made the plan.
 	PlannedAnnotation = "slipway.sh/planned-at"
+	// ReplacedByAnnotation on a NodeClaim that is being ended lists the claims, separated by commas, that were bought for its
+	// pods: their eviction waits for those to be ready as long as the deadline allows.
+	ReplacedByAnnotation = "slipway.sh/replaced-by"
+	// InterruptedAnnotation on a NodeClaim says that its instance is being taken away, and by what (a kind of notice).
+	InterruptedAnnotation = "slipway.sh/interrupted"
 	// ReplacesAnnotation is the name of the claim whose node this one was bought to replace.
 	ReplacesAnnotation = "slipway.sh/replaces"
 	// AvoidAnnotation is an offering (see [OfferingKey.String]) that EC2 has just taken an instance of back, or has

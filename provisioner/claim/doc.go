@@ -23,14 +23,12 @@
 // based on.
 //
 // Ending a claim is: taint the Node karpenter.sh/disrupted:NoSchedule, delete
-// the Node object (its finalizer keeps it), drain, terminate the instance, wait
-// until EC2 says that it is gone, let go of Node and claim. The drain here is the
-// small honest one (see drain): every pod that is neither a daemonset's nor a
-// mirror pod is evicted through the Eviction API, so disruption budgets hold;
-// karpenter.sh/do-not-disrupt pods are waited for; at the claim's
-// terminationGracePeriod what is left is deleted. Ordering by priority, waiting
-// for volumes to detach and deciding which claims to end belong to package
-// disruption, whose drain replaces the call in [Reconciler] marked "drain".
+// the Node object (its finalizer keeps it), let the [Drainer] take its pods off,
+// wait until their volumes are detached (up to six minutes, or the deadline),
+// terminate the instance, wait until EC2 says that it is gone, let go of Node and
+// claim. What blocks a drain is in the condition Drained. Which claims end, and
+// when, is decided elsewhere (package disruption, the interruption queue, people)
+// except where a claim never becomes a working node.
 //
 // The package never creates a claim and never launches an instance. It never
 // touches claims whose node class is of another provider, nor instances without

@@ -6,16 +6,14 @@ package claim
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -23,119 +21,132 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// stuckTerminating is how long after its grace period a pod that is being deleted is still waited for (Karpenter's
-// IsStuckTerminating).
-const stuckTerminating = time.Minute
+// Drainer takes pods off nodes; package disruption/drain has one.
+type Drainer interface {
+	// Drain does what is next for the node's pods and says how far it is. The node is tainted already. At the deadline, if
+	// there is one, nothing is waited for any more.
+	Drain(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node, deadline *time.Time) (Drainage, error)
+	// Attached names the volume attachments that end when the node's pods have left.
+	Attached(ctx context.Context, node *corev1.Node) ([]string, error)
+}
 
-// drain asks every pod that has to leave the Node to do so and returns how many are still there. Pods leave by the Eviction
-// API, which keeps disruption budgets; after the deadline, less what is their own grace period, they are deleted.
-func (r *Reconciler) drain(ctx context.Context, node *corev1.Node, deadline *time.Time) (int, error) {
-	pods, err := podsOn(ctx, r.Kube, node.Name)
-	if err != nil {
-		return 0, err
+// Drainage is how far a drain is.
+type Drainage struct {
+	// Left is how many pods have to leave and are still there.
+	Left int
+	// Blocker is a reason in CamelCase why some of them don't, and Message says which, why and since when; both are empty if
+	// all is under way.
+	Blocker, Message string
+	// Again is when to ask again at the latest.
+	Again time.Duration
+}
+
+// detachTimeout is how long attachments are waited for on a node without a deadline. kube-controller-manager detaches by force
+// after six minutes from a node that is gone; to keep the node longer would gain nothing.
+const detachTimeout = 6 * time.Minute
+
+// empty takes the claim's registered Nodes out of service, drains them and waits for their volumes. It returns how long to
+// wait for more to happen, 0 if the instance may go.
+func (r *Reconciler) empty(ctx context.Context, claim *karpv1.NodeClaim, nodes []corev1.Node, deadline *time.Time) (time.Duration, error) {
+	var registered []*corev1.Node
+	for i := range nodes {
+		if controllerutil.ContainsFinalizer(&nodes[i], karpv1.TerminationFinalizer) {
+			registered = append(registered, &nodes[i])
+		}
 	}
-	leaving := slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !r.hasToLeave(&p) })
-	if len(leaving) == 0 {
-		// The cache may not have seen a pod that was bound just before the taint; the API server has.
-		if pods, err = podsOn(ctx, r.Live, node.Name); err != nil {
+	if len(registered) == 0 {
+		return 0, nil
+	}
+	if wait, err := r.drain(ctx, claim, registered, deadline); wait > 0 || err != nil {
+		return wait, err
+	}
+	return r.detach(ctx, claim, registered, deadline)
+}
+
+// drain empties the Nodes of pods and keeps the condition Drained: Unknown while it moves (Karpenter's), False with the
+// reason while something blocks it.
+func (r *Reconciler) drain(ctx context.Context, claim *karpv1.NodeClaim, nodes []*corev1.Node, deadline *time.Time) (time.Duration, error) {
+	conditions := r.conditions(claim)
+	if conditions.Get(karpv1.ConditionTypeDrained).IsTrue() {
+		return 0, nil
+	}
+	var all Drainage
+	for _, node := range nodes {
+		if err := r.outOfService(ctx, node); err != nil {
 			return 0, err
 		}
-		leaving = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !r.hasToLeave(&p) })
-	}
-	refused := ""
-	for i := range leaving {
-		why, err := r.remove(ctx, &leaving[i], deadline)
+		one, err := r.Drainer.Drain(ctx, claim, node, deadline)
 		if err != nil {
 			return 0, err
 		}
-		if why != "" {
-			refused = why
+		if all.Left == 0 || one.Left > 0 && one.Again < all.Again {
+			all.Again = one.Again
 		}
-	}
-	if refused != "" {
-		r.Events.Eventf(node, nil, corev1.EventTypeWarning, "FailedDraining", "Drain", "Failed to drain node, %d pods are waiting to be evicted, one of them because %s", len(leaving), refused)
-	}
-	return len(leaving), nil
-}
-
-func podsOn(ctx context.Context, kube client.Reader, node string) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := kube.List(ctx, &pods, client.MatchingFields{fieldPodNodeName: node}); err != nil {
-		return nil, fmt.Errorf("listing the pods of node %q: %w", node, err)
-	}
-	return pods.Items, nil
-}
-
-// hasToLeave reports whether the node has to wait for the pod: not for pods that have ended, belong to the node (mirror pods)
-// or to a daemonset, tolerate the disrupted taint, or have outstayed their deletion.
-func (r *Reconciler) hasToLeave(p *corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-		return false
-	}
-	if owner := metav1.GetControllerOf(p); owner != nil && (owner.Kind == "DaemonSet" || owner.Kind == "Node") {
-		return false
-	}
-	if p.DeletionTimestamp != nil && r.Clock.Since(p.DeletionTimestamp.Time) > stuckTerminating {
-		return false
-	}
-	return !toleratesDisruption(p)
-}
-
-func toleratesDisruption(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool {
-		return (t.Key == karpv1.DisruptedTaintKey || (t.Key == "" && t.Operator == corev1.TolerationOpExists)) &&
-			(t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
-	})
-}
-
-// remove evicts a pod, or deletes it when its time is up, and says why it stays if it does.
-func (r *Reconciler) remove(ctx context.Context, p *corev1.Pod, deadline *time.Time) (refused string, err error) {
-	if deadline != nil {
-		grace := time.Duration(ptr.Deref(p.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)) * time.Second
-		if now := r.Clock.Now(); !now.Before(deadline.Add(-grace)) && (p.DeletionTimestamp == nil || p.DeletionTimestamp.After(*deadline)) {
-			// At least a second: 0 would take the pod out of the API before the kubelet has stopped it.
-			seconds := max(int64(deadline.Sub(now).Seconds()), 1)
-			err := r.Kube.Delete(ctx, p, client.GracePeriodSeconds(seconds), client.Preconditions{UID: new(p.UID)})
-			if client.IgnoreNotFound(err) != nil {
-				return "", fmt.Errorf("deleting pod %q: %w", client.ObjectKeyFromObject(p), err)
-			}
-			r.Events.Eventf(p, nil, corev1.EventTypeNormal, "Disrupted", "Delete", "Deleting the pod to accommodate the terminationTime %s of the node", deadline.Format(time.RFC3339))
-			return "", nil
+		if all.Blocker == "" {
+			all.Blocker, all.Message = one.Blocker, one.Message
 		}
+		all.Left += one.Left
 	}
-	if p.DeletionTimestamp != nil {
-		return "", nil
-	}
-	if doNotDisrupt(p, r.Clock.Now()) {
-		return fmt.Sprintf("pod %q has annotation %s", client.ObjectKeyFromObject(p), karpv1.DoNotDisruptAnnotationKey), nil
-	}
-	err = r.Kube.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(p.UID)}},
-	})
 	switch {
-	case err == nil:
-		r.Events.Eventf(p, nil, corev1.EventTypeNormal, "Evicted", "Evict", "Evicted pod: its node is being terminated")
-	case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // gone, or another pod of that name by now
-	case apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err): // a budget, or more than one of them
-		return fmt.Sprintf("evicting pod %q is refused: %s", client.ObjectKeyFromObject(p), err), nil
-	default:
-		return "", fmt.Errorf("evicting pod %q: %w", client.ObjectKeyFromObject(p), err)
+	case all.Blocker != "":
+		conditions.SetFalse(karpv1.ConditionTypeDrained, all.Blocker, all.Message)
+		return all.Again, nil
+	case all.Left > 0 || conditions.Get(karpv1.ConditionTypeDrained) == nil:
+		conditions.SetUnknownWithReason(karpv1.ConditionTypeDrained, "Draining", "Draining")
 	}
-	return "", nil
+	switch began := conditions.Get(karpv1.ConditionTypeDrained).LastTransitionTime.Time; {
+	case all.Left > 0:
+		return all.Again, nil
+	case r.Clock.Since(began) < r.MinDrain:
+		return r.MinDrain - r.Clock.Since(began), nil
+	}
+	conditions.SetTrue(karpv1.ConditionTypeDrained)
+	r.Metrics.NodesDrained.WithLabelValues(claim.Labels[karpv1.NodePoolLabelKey]).Add(float64(len(nodes)))
+	return 0, nil
 }
 
-// doNotDisrupt reports whether the pod's do-not-disrupt annotation holds: "true", or a duration from its start on.
-func doNotDisrupt(p *corev1.Pod, now time.Time) bool {
-	v := p.Annotations[karpv1.DoNotDisruptAnnotationKey]
-	if v == "true" {
-		return true
+// detach waits until the volumes of the pods that have left are detached: an instance that is terminated before leaves
+// attachments behind that keep the next node from mounting for minutes.
+func (r *Reconciler) detach(ctx context.Context, claim *karpv1.NodeClaim, nodes []*corev1.Node, deadline *time.Time) (time.Duration, error) {
+	conditions := r.conditions(claim)
+	before := conditions.Get(karpv1.ConditionTypeVolumesDetached)
+	if before.IsTrue() || before.IsFalse() {
+		return 0, nil
 	}
-	d, err := time.ParseDuration(v)
-	if err != nil || d <= 0 {
-		return false
+	var attached []string
+	for _, node := range nodes {
+		names, err := r.Drainer.Attached(ctx, node)
+		if err != nil {
+			return 0, err
+		}
+		attached = append(attached, names...)
 	}
-	return p.Status.StartTime == nil || now.Before(p.Status.StartTime.Add(d))
+	now := r.Clock.Now()
+	switch {
+	case len(attached) == 0:
+		conditions.SetTrue(karpv1.ConditionTypeVolumesDetached)
+		return 0, nil
+	case deadline != nil && !now.Before(*deadline):
+		conditions.SetFalse(karpv1.ConditionTypeVolumesDetached, "TerminationGracePeriodElapsed", "TerminationGracePeriodElapsed")
+		return 0, nil
+	case before != nil && now.Sub(before.LastTransitionTime.Time) >= detachTimeout:
+		conditions.SetFalse(karpv1.ConditionTypeVolumesDetached, "DetachTimeout",
+			fmt.Sprintf("VolumeAttachments %s are still there after %s", shortList(attached), detachTimeout))
+		return 0, nil
+	}
+	if conditions.SetUnknownWithReason(karpv1.ConditionTypeVolumesDetached, "AwaitingVolumeDetachment", "AwaitingVolumeDetachment") {
+		r.Events.Eventf(nodes[0], nil, corev1.EventTypeNormal, "AwaitingVolumeDetachment", "Detach", "Awaiting deletion of bound volumeattachments (%s)", shortList(attached))
+	}
+	return time.Second, nil
+}
+
+// shortList names the first few.
+func shortList(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // podLeaves passes on pods that leave their node: deleted ones and those that end.

@@ -115,6 +115,30 @@ func (e *events) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
 	e.reasons = append(e.reasons, reason)
 }
 
+// drainer is a drain: how far it is at each question, and volumes that are attached.
+type drainer struct {
+	// drains are the answers to come; the last one stays, and without any there is nothing to drain.
+	drains    []Drainage
+	attached  []string
+	asked     int
+	deadlines []*time.Time
+}
+
+func (d *drainer) Drain(_ context.Context, _ *karpv1.NodeClaim, _ *corev1.Node, deadline *time.Time) (Drainage, error) {
+	d.asked++
+	d.deadlines = append(d.deadlines, deadline)
+	if len(d.drains) == 0 {
+		return Drainage{}, nil
+	}
+	out := d.drains[0]
+	if len(d.drains) > 1 {
+		d.drains = d.drains[1:]
+	}
+	return out, nil
+}
+
+func (d *drainer) Attached(context.Context, *corev1.Node) ([]string, error) { return d.attached, nil }
+
 // rig has the reconcilers over a fake API server and EC2.
 type rig struct {
 	*Reconciler
@@ -123,15 +147,14 @@ type rig struct {
 	cloud   *cloud
 	events  *events
 	clock   *clocktesting.FakeClock
-	refuse  map[string]bool // pods whose eviction a budget refuses
-	evicted []string
+	drainer *drainer
 	writes  []string // status patches of claims and patches of Nodes
 }
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, cloud: &cloud{instances: map[string]ec2.Instance{}}, events: &events{}, refuse: map[string]bool{},
+		t: t, cloud: &cloud{instances: map[string]ec2.Instance{}}, events: &events{}, drainer: &drainer{},
 		clock: clocktesting.NewFakeClock(time.Now().Truncate(time.Second)),
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(&karpv1.NodeClaim{}, &corev1.Node{})
@@ -139,13 +162,6 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		b = b.WithIndex(i.Object, i.Field, i.Extract)
 	}
 	r.kube = b.WithInterceptorFuncs(interceptor.Funcs{
-		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, body client.Object, opts ...client.SubResourceCreateOption) error {
-			if r.refuse[o.GetName()] {
-				return apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-			}
-			r.evicted = append(r.evicted, o.GetName())
-			return c.SubResource(sub).Create(ctx, o, body, opts...)
-		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			r.writes = append(r.writes, fmt.Sprintf("%T %s", o, sub))
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
@@ -160,7 +176,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 }
 
 func (r *rig) options() Options {
-	return Options{Kube: r.kube, Cloud: r.cloud, Events: r.events, Clock: r.clock}
+	return Options{Kube: r.kube, Cloud: r.cloud, Drainer: r.drainer, Events: r.events, Clock: r.clock}
 }
 
 func (r *rig) ctx() context.Context { return logr.NewContext(r.t.Context(), logr.Discard()) }

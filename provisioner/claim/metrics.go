@@ -11,6 +11,7 @@ import (
 type Metrics struct {
 	NodesCreated     *prometheus.CounterVec
 	NodesTerminated  *prometheus.CounterVec
+	NodesDrained     *prometheus.CounterVec
 	ClaimsTerminated *prometheus.CounterVec
 	ClaimsDisrupted  *prometheus.CounterVec
 	// Orphans counts instances that were ended because no claim stood for them.
@@ -25,6 +26,7 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		NodesCreated:     counter("karpenter_nodes_created_total", "Nodes that were registered.", "nodepool", "zone"),
 		NodesTerminated:  counter("karpenter_nodes_terminated_total", "Nodes that were let go after their instance had ended.", "nodepool", "zone"),
+		NodesDrained:     counter("karpenter_nodes_drained_total", "Nodes that all pods that have to leave have left.", "nodepool"),
 		ClaimsTerminated: counter("karpenter_nodeclaims_terminated_total", "NodeClaims whose end is complete.", "nodepool", "capacity_type", "zone"),
 		ClaimsDisrupted:  counter("karpenter_nodeclaims_disrupted_total", "NodeClaims deleted by Slipway, by reason.", "reason", "nodepool", "capacity_type"),
 		Orphans: prometheus.NewCounter(prometheus.CounterOpts{
@@ -36,5 +38,5 @@ func NewMetrics() *Metrics {
 
 // Collectors returns everything that has to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.NodesCreated, m.NodesTerminated, m.ClaimsTerminated, m.ClaimsDisrupted, m.Orphans}
+	return []prometheus.Collector{m.NodesCreated, m.NodesTerminated, m.NodesDrained, m.ClaimsTerminated, m.ClaimsDisrupted, m.Orphans}
 }

@@ -42,14 +42,15 @@ type Events interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// Options are what the reconcilers need. Kube, Cloud and Events are required.
+// Options are what the reconcilers need. Kube, Cloud, Events and, for [Reconciler], Drainer are required.
 type Options struct {
 	// Kube reads from a cache that has the fields of [AddIndexes]; Live reads from the API server (Kube if nil).
-	Kube   client.Client
-	Live   client.Reader
-	Cloud  Cloud
-	Events Events
-	Clock  clock.Clock
+	Kube    client.Client
+	Live    client.Reader
+	Cloud   Cloud
+	Drainer Drainer
+	Events  Events
+	Clock   clock.Clock
 	// Metrics are registered by whoever builds the process; nil makes unregistered ones.
 	Metrics *Metrics
 	// LaunchTimeout and RegistrationTimeout end claims that do not get that far; Karpenter's 5 and 15 minutes if 0.

@@ -102,40 +102,6 @@ func (r *Reconciler) goneAlready(ctx context.Context, claim *karpv1.NodeClaim, n
 	return i.State == "terminated", nil
 }
 
-// empty takes the claim's registered Nodes out of service and drains them. It returns how long to wait for more to
-// happen, 0 if the instance may go.
-func (r *Reconciler) empty(ctx context.Context, claim *karpv1.NodeClaim, nodes []corev1.Node, deadline *time.Time) (time.Duration, error) {
-	conditions := r.conditions(claim)
-	registered := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool {
-		return !controllerutil.ContainsFinalizer(&n, karpv1.TerminationFinalizer)
-	})
-	if len(registered) == 0 || conditions.Get(karpv1.ConditionTypeDrained).IsTrue() {
-		return 0, nil
-	}
-	if conditions.Get(karpv1.ConditionTypeDrained) == nil {
-		conditions.SetUnknownWithReason(karpv1.ConditionTypeDrained, "Draining", "Draining")
-	}
-	left := 0
-	for i := range registered {
-		if err := r.outOfService(ctx, &registered[i]); err != nil {
-			return 0, err
-		}
-		n, err := r.drain(ctx, &registered[i], deadline) // drain: package disruption's goes here
-		if err != nil {
-			return 0, err
-		}
-		left += n
-	}
-	switch began := conditions.Get(karpv1.ConditionTypeDrained).LastTransitionTime.Time; {
-	case left > 0:
-		return time.Second, nil // evictions that were refused are tried again; a pod that leaves wakes us at once
-	case r.Clock.Since(began) < r.MinDrain:
-		return r.MinDrain - r.Clock.Since(began), nil
-	}
-	conditions.SetTrue(karpv1.ConditionTypeDrained)
-	return 0, nil
-}
-
 // outOfService taints the Node, takes it out of load balancers and deletes it; its finalizer keeps the object until release.
 func (r *Reconciler) outOfService(ctx context.Context, node *corev1.Node) error {
 	before := node.DeepCopy()

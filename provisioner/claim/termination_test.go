@@ -28,12 +28,10 @@ func running() (*builder.NodeClaimBuilder, *builder.NodeBuilder) {
 		builder.Node("node").UID("node-uid").ProviderID(providerID).Finalizer(karpv1.TerminationFinalizer).Label("karpenter.k8s.aws/ec2nodeclass", "default")
 }
 
-func pod(name string) *builder.PodBuilder { return builder.Pod(name).On("node") }
-
 func TestTermination(t *testing.T) {
 	c, n := running()
-	daemon := pod("daemon").OwnedBy(metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "ds", "ds-uid").Obj()
-	r := newRig(t, c.Obj(), n.Obj(), pod("web").Obj(), daemon)
+	r := newRig(t, c.Obj(), n.Obj())
+	r.drainer.drains = []Drainage{{Left: 1, Again: time.Second}, {}}
 	r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
 	r.delete(r.claim("claim"))
 
@@ -41,9 +39,6 @@ func TestTermination(t *testing.T) {
 	node := r.node("node")
 	if !hasTaint(node.Spec.Taints, karpv1.DisruptedNoScheduleTaint) || node.Labels[corev1.LabelNodeExcludeBalancers] != "karpenter" || node.DeletionTimestamp == nil {
 		t.Errorf("the node is not out of service: taints %v, labels %v, deleted %v", node.Spec.Taints, node.Labels, node.DeletionTimestamp)
-	}
-	if d := cmp.Diff([]string{"web"}, r.evicted); d != "" {
-		t.Errorf("evicted (-want +got):\n%s", d)
 	}
 	if cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeDrained); !cond.IsUnknown() || cond.Reason != "Draining" {
 		t.Errorf("Drained is %v", cond)
@@ -78,10 +73,10 @@ func TestTermination(t *testing.T) {
 func TestTerminationCases(t *testing.T) {
 	t.Run("an instance that ended by itself is not drained", func(t *testing.T) {
 		c, n := running()
-		r := newRig(t, c.Obj(), n.NotReady().Obj(), pod("web").Obj())
+		r := newRig(t, c.Obj(), n.NotReady().Obj())
 		r.delete(r.claim("claim"))
 		r.reconcile("claim")
-		if len(r.evicted) != 0 || r.node("node") != nil || r.claim("claim") != nil {
+		if r.drainer.asked != 0 || r.node("node") != nil || r.claim("claim") != nil {
 			t.Error("waited for pods on a machine that does not exist")
 		}
 	})
@@ -123,85 +118,87 @@ func TestTerminationCases(t *testing.T) {
 			t.Errorf("terminated %v, which may be another claim's", r.cloud.terminated)
 		}
 	})
-	t.Run("pods that are refused, or protected, are waited for until the grace period ends", func(t *testing.T) {
+	t.Run("what blocks a drain is on the claim, and the deadline is told to the drain", func(t *testing.T) {
 		c, n := running()
 		claim := c.Obj()
 		claim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: time.Hour}
-		r := newRig(t, claim, n.Obj(), pod("budget").Obj(), pod("protected").Annotation("karpenter.sh/do-not-disrupt", "true").Obj())
-		r.refuse["budget"] = true
+		r := newRig(t, claim, n.Obj())
+		r.drainer.drains = []Drainage{{Left: 2, Blocker: "DoNotDisrupt", Message: "pod x", Again: 5 * time.Second}}
 		r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
 		r.delete(r.claim("claim"))
 		for range 3 {
-			r.reconcile("claim")
+			if got := r.reconcile("claim").RequeueAfter; got != 5*time.Second {
+				t.Errorf("looks again after %s, want 5s", got)
+			}
 			r.clock.Step(10 * time.Minute)
 		}
-		if len(r.cloud.terminated) != 0 || len(r.evicted) != 0 {
-			t.Errorf("terminated %v, evicted %v", r.cloud.terminated, r.evicted)
+		cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeDrained)
+		if !cond.IsFalse() || cond.Reason != "DoNotDisrupt" || cond.Message != "pod x" || len(r.cloud.terminated) != 0 {
+			t.Errorf("Drained is %+v, terminated %v", cond, r.cloud.terminated)
 		}
-		if r.claim("claim").Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey] == "" || !slices.Contains(r.events.reasons, "FailedDraining") {
-			t.Errorf("nobody is told: annotations %v, events %v", r.claim("claim").Annotations, r.events.reasons)
+		deadline := r.claim("claim").Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey]
+		for _, d := range r.drainer.deadlines {
+			if d == nil || d.Format(time.RFC3339) != deadline {
+				t.Errorf("the drain was told the deadline %v, the annotation says %q", d, deadline)
+			}
 		}
-		r.clock.Step(30 * time.Minute) // the hour is over
+		r.drainer.drains = []Drainage{{}}
 		r.reconcile("claim")
-		r.reconcile("claim")
-		var pods corev1.PodList
-		if err := r.kube.List(r.ctx(), &pods); err != nil || len(pods.Items) != 0 {
-			t.Errorf("%d pods are left after the grace period (error %v)", len(pods.Items), err)
-		}
 		if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" {
 			t.Errorf("terminated (-want +got):\n%s", d)
 		}
 	})
 }
 
-func TestHasToLeave(t *testing.T) {
-	r := newRig(t)
-	owner := func(kind string) *builder.PodBuilder {
-		return pod("p").OwnedBy(metav1.GroupVersionKind{Version: "v1", Kind: kind}, "o", "o-uid")
-	}
-	ended := pod("p").Obj()
-	ended.Status.Phase = corev1.PodSucceeded
-	stuck := pod("p").Obj()
-	stuck.DeletionTimestamp = &metav1.Time{Time: r.clock.Now().Add(-2 * time.Minute)}
-	leaving := pod("p").Obj()
-	leaving.DeletionTimestamp = &metav1.Time{Time: r.clock.Now()}
-	tests := []struct {
-		name string
-		pod  *corev1.Pod
-		want bool
-	}{
-		{"bare", pod("p").Obj(), true},
-		{"of a ReplicaSet", owner("ReplicaSet").Obj(), true},
-		{"of a DaemonSet", owner("DaemonSet").Obj(), false},
-		{"mirror", owner("Node").Obj(), false},
-		{"ended", ended, false},
-		{"being deleted", leaving, true},
-		{"stuck in deletion", stuck, false},
-		{"tolerates everything", pod("p").Tolerate(corev1.Toleration{Operator: corev1.TolerationOpExists}).Obj(), false},
-		{"tolerates other taints", pod("p").Tolerate(corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists}).Obj(), true},
-	}
-	for _, tc := range tests {
-		if got := r.hasToLeave(tc.pod); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
-	}
-}
-
-func TestDoNotDisrupt(t *testing.T) {
-	now := time.Now()
+func TestVolumesAreDetachedFirst(t *testing.T) {
 	for _, tc := range []struct {
-		value   string
-		started time.Duration // ago; 0 for not yet
-		want    bool
-	}{{"true", time.Hour, true}, {"false", time.Hour, false}, {"10m", time.Hour, false}, {"10m", time.Minute, true}, {"10m", 0, true}, {"soon", time.Hour, false}, {"", time.Hour, false}} {
-		p := pod("p").Annotation("karpenter.sh/do-not-disrupt", tc.value).Obj()
-		p.Status.StartTime = nil
-		if tc.started > 0 {
-			p.Status.StartTime = &metav1.Time{Time: now.Add(-tc.started)}
-		}
-		if got := doNotDisrupt(p, now); got != tc.want {
-			t.Errorf("%q started %s ago: %v, want %v", tc.value, tc.started, got, tc.want)
-		}
+		name string
+		// grace is the claim's termination grace period; after is when the attachment goes, 0 for never.
+		grace, after time.Duration
+		// want is when the instance is terminated, with this state of the condition.
+		want   time.Duration
+		status metav1.ConditionStatus
+		reason string
+	}{
+		{name: "none attached", after: time.Nanosecond, want: 0, status: metav1.ConditionTrue, reason: "VolumesDetached"},
+		{name: "detached in time", after: 20 * time.Second, want: 20 * time.Second, status: metav1.ConditionTrue, reason: "VolumesDetached"},
+		{name: "never detached", want: detachTimeout, status: metav1.ConditionFalse, reason: "DetachTimeout"},
+		{name: "never detached, deadline", grace: time.Minute, want: time.Minute, status: metav1.ConditionFalse, reason: "TerminationGracePeriodElapsed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, n := running()
+			claim := c.Obj()
+			if tc.grace > 0 {
+				claim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: tc.grace}
+			}
+			r := newRig(t, claim, n.Obj())
+			r.MinDrain = time.Nanosecond
+			r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+			r.delete(r.claim("claim"))
+			began := r.claim("claim").DeletionTimestamp.Time
+			r.clock.SetTime(began)
+			r.drainer.drains = []Drainage{{Left: 1, Again: time.Second}, {}}
+			r.reconcile("claim")
+			for len(r.cloud.terminated) == 0 && r.clock.Since(began) < time.Hour {
+				r.drainer.attached = []string{"csi-1"}
+				if tc.after > 0 && r.clock.Since(began) >= tc.after-time.Nanosecond {
+					r.drainer.attached = nil
+				}
+				r.reconcile("claim")
+				if len(r.cloud.terminated) == 0 {
+					r.clock.Step(time.Second)
+				}
+			}
+			if got := r.clock.Since(began); got < tc.want || got > tc.want+2*time.Second {
+				t.Errorf("terminated after %s, want %s", got, tc.want)
+			}
+			if got := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeVolumesDetached); got.Status != tc.status || got.Reason != tc.reason {
+				t.Errorf("VolumesDetached is %s (%s), want %s (%s)", got.Status, got.Reason, tc.status, tc.reason)
+			}
+			if waited := slices.Contains(r.events.reasons, "AwaitingVolumeDetachment"); waited != (tc.want > 0) {
+				t.Errorf("events %v", r.events.reasons)
+			}
+		})
 	}
 }
 

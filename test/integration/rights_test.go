@@ -46,7 +46,7 @@ func TestLeastRights(t *testing.T) {
 		}
 	}
 	check(bed.Scheduler, request{"create", "", "pods", "eviction"}, request{"delete", "", "nodes", ""}, request{"patch", "karpenter.sh", "nodepools", ""})
-	check(bed.Controller, request{"create", "", "pods", "binding"}, request{"patch", "", "pods", "status"})
+	check(bed.Controller, request{"create", "", "pods", "binding"}, request{"update", "", "pods", "status"})
 	// The bindings have the same names in both installations: this takes the rights of the two accounts over to one.
 	joint, err := bed.ReadInstallation(install.Joint)
 	if err != nil {

@@ -1,0 +1,247 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/test/ec2emu"
+)
+
+// deploymentYAML is a Deployment with a Service, whose pods take two seconds to stop.
+func deploymentYAML(name string, replicas int) string {
+	return fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: default}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      schedulerName: slipway
+      terminationGracePeriodSeconds: 2
+      containers:
+      - {name: c, image: "registry.example/c:1", ports: [{containerPort: 80}], resources: {requests: {cpu: 200m, memory: 256Mi}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: default}
+spec:
+  selector: {app: %[1]s}
+  ports: [{port: 80}]
+`, name, replicas)
+}
+
+// endpoints watches, until the test ends, for how long services had no ready endpoint, from each one's first ready on.
+type endpoints struct {
+	r    *rig
+	mu   sync.Mutex
+	gone map[string]time.Duration // by service
+	last map[string]time.Time     // when it was last ready
+}
+
+func watchEndpoints(r *rig) *endpoints {
+	e := &endpoints{r: r, gone: map[string]time.Duration{}, last: map[string]time.Time{}}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	r.t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				e.look(ctx)
+			}
+		}
+	}()
+	return e
+}
+
+func (e *endpoints) look(ctx context.Context) {
+	var slices discoveryv1.EndpointSliceList
+	if err := e.r.kube.List(ctx, &slices, client.InNamespace("default")); err != nil {
+		return
+	}
+	now := time.Now()
+	ready := map[string]bool{}
+	for _, s := range slices.Items {
+		for _, p := range s.Endpoints {
+			if p.Conditions.Ready != nil && *p.Conditions.Ready {
+				ready[s.Labels[discoveryv1.LabelServiceName]] = true
+			}
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name := range ready {
+		e.last[name] = now
+	}
+	for name, at := range e.last {
+		e.gone[name] = max(e.gone[name], now.Sub(at))
+	}
+}
+
+// longest is the longest time any service was without a ready endpoint.
+func (e *endpoints) longest() (name string, gone time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for n, d := range e.gone {
+		if d > gone {
+			name, gone = n, d
+		}
+	}
+	return name, gone
+}
+
+// disrupt deletes the claim as a command of package disruption does when its replacement is ready.
+func (r *rig) disrupt(c *karpv1.NodeClaim) {
+	r.t.Helper()
+	c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
+	if err := r.kube.Status().Update(r.t.Context(), c); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.kube.Delete(r.t.Context(), c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) isGone(c *karpv1.NodeClaim) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		err := r.kube.Get(ctx, client.ObjectKeyFromObject(c), &karpv1.NodeClaim{})
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+}
+
+// TestSingleReplicasMoveWithoutGap moves the only pods of Deployments to another node.
+func TestSingleReplicasMoveWithoutGap(t *testing.T) {
+	const n = 10
+	r := start(t, ec2emu.Options{Seed: 31})
+	r.applySample("general/ec2nodeclass.yaml")
+	r.pool("one", 0)
+	for i := range n {
+		r.apply(deploymentYAML(fmt.Sprintf("solo-%d", i), 1))
+	}
+	r.running("solo-", n)
+	watch := watchEndpoints(r)
+	r.within(20*time.Second, "the endpoints", func(context.Context) (bool, error) {
+		watch.mu.Lock()
+		defer watch.mu.Unlock()
+		return len(watch.last) >= n, nil
+	})
+	claims := r.claims()
+	for i := range claims {
+		r.within(30*time.Second, "the claims to be initialized", func(ctx context.Context) (bool, error) {
+			err := r.kube.Get(ctx, client.ObjectKeyFromObject(&claims[i]), &claims[i])
+			return err == nil && claims[i].StatusConditions().Root().IsTrue(), err
+		})
+		r.disrupt(&claims[i])
+	}
+	for i := range claims {
+		r.within(90*time.Second, "the claim to go", r.isGone(&claims[i]))
+	}
+	r.running("solo-", n)
+	if name, gone := watch.longest(); gone > 500*time.Millisecond { // looked at every 50 ms, on a busy machine
+		t.Errorf("service %s had no ready endpoint for %s", name, gone)
+	}
+	for i := range n {
+		var d appsv1.Deployment
+		if err := r.kube.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("solo-%d", i)}, &d); err != nil {
+			t.Fatal(err)
+		}
+		if *d.Spec.Replicas != 1 || d.Labels["slipway.sh/surge"] != "" {
+			t.Errorf("Deployment %s is left with %d replicas and labels %v", d.Name, *d.Spec.Replicas, d.Labels)
+		}
+	}
+}
+
+func budget(name string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+}
+
+// TestDrainWithTightBudgets drains a node with a pod that two budgets cover and one that a budget never lets go.
+func TestDrainWithTightBudgets(t *testing.T) {
+	r := start(t, ec2emu.Options{Seed: 32})
+	r.applySample("general/ec2nodeclass.yaml")
+	r.pool("one", 0)
+	label := func(app string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Labels = map[string]string{"app": app} }
+	}
+	r.apply(`apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: first, namespace: default}
+spec: {minAvailable: 0, selector: {matchLabels: {app: twice}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: second, namespace: default}
+spec: {minAvailable: 0, selector: {matchLabels: {app: twice}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: never, namespace: default}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: kept}}}
+`)
+	r.pod("twice", "500m", label("twice"))
+	r.pod("kept", "500m", label("kept"))
+	r.pod("free", "500m")
+	for _, name := range []string{"twice", "kept", "free"} {
+		r.running(name, 1)
+	}
+	claims := r.claims()
+	for i := range claims {
+		r.disrupt(&claims[i])
+	}
+	held := func(app string) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			err := r.kube.Get(ctx, types.NamespacedName{Namespace: "default", Name: app}, &corev1.Pod{})
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		}
+	}
+	r.within(30*time.Second, "the free pod to leave", held("free"))
+	r.within(30*time.Second, "the conditions to say what blocks", func(context.Context) (bool, error) {
+		said := ""
+		for _, c := range r.claims() {
+			if cond := c.StatusConditions().Get(karpv1.ConditionTypeDrained); cond.IsFalse() {
+				said += cond.Reason + ": " + cond.Message + "\n"
+			}
+		}
+		for _, want := range []string{`"first"`, `"second"`, `"never"`, "default/twice", "default/kept", "since 20"} {
+			if !strings.Contains(said, want) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err := r.kube.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "kept"}, &corev1.Pod{}); err != nil {
+		t.Errorf("the pod with a budget that never allows is gone: %v", err)
+	}
+	for _, name := range []string{"second", "never"} { // the owner mends it
+		if err := r.kube.Delete(t.Context(), budget(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range claims {
+		r.within(60*time.Second, "the claim to go", r.isGone(&claims[i]))
+	}
+}
