@@ -6,6 +6,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -42,8 +43,8 @@ func newFramework(ctx context.Context, o Options, lister fwk.SharedLister, csi f
 		SchedulerName: o.Profile.SchedulerName + profileSuffix,
 		Plugins: &schedulerapi.Plugins{
 			QueueSort: schedulerapi.PluginSet{Enabled: []schedulerapi.Plugin{{Name: names.PrioritySort}}},
-			PreFilter: schedulerapi.PluginSet{Enabled: plugins.PreFilter.Enabled},
-			Filter:    schedulerapi.PluginSet{Enabled: plugins.Filter.Enabled},
+			PreFilter: schedulerapi.PluginSet{Enabled: without(plugins.PreFilter.Enabled, slipway)},
+			Filter:    schedulerapi.PluginSet{Enabled: without(plugins.Filter.Enabled, slipway)},
 			Reserve:   schedulerapi.PluginSet{Enabled: only(plugins.Reserve.Enabled, names.VolumeBinding)},
 			Bind:      schedulerapi.PluginSet{Enabled: []schedulerapi.Plugin{{Name: names.DefaultBinder}}},
 		},
@@ -63,6 +64,15 @@ func newFramework(ctx context.Context, o Options, lister fwk.SharedLister, csi f
 	return f, nil
 }
 
+// slipway is the plugin of package scheduler: it keeps pods off room that plans have taken, and plans are judged by what the
+// cluster would be with them.
+const slipway = "Slipway"
+
+// without returns the plugins but for that name.
+func without(enabled []schedulerapi.Plugin, name string) []schedulerapi.Plugin {
+	return slices.DeleteFunc(slices.Clone(enabled), func(p schedulerapi.Plugin) bool { return p.Name == name })
+}
+
 // only returns the plugin of that name, if it is enabled.
 func only(enabled []schedulerapi.Plugin, name string) []schedulerapi.Plugin {
 	var out []schedulerapi.Plugin
@@ -74,12 +84,12 @@ func only(enabled []schedulerapi.Plugin, name string) []schedulerapi.Plugin {
 	return out
 }
 
-// outOfTree returns the plugins of the sets that do not come with Kubernetes.
+// outOfTree returns the plugins of the sets that do not come with Kubernetes, but for Slipway's own.
 func outOfTree(plugins ...schedulerapi.PluginSet) sets.Set[string] {
 	registry := frameworkplugins.NewInTreeRegistry()
 	found := sets.New[string]()
 	for _, set := range plugins {
-		for _, p := range set.Enabled {
+		for _, p := range without(set.Enabled, slipway) {
 			if _, ok := registry[p.Name]; !ok {
 				found.Insert(p.Name)
 			}
