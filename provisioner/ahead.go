@@ -194,6 +194,9 @@ func (p *Provisioner) cancel(ctx context.Context, claim string) {
 		}
 		return
 	}
+	if c.Annotations[capacity.ReplacesAnnotation] != "" {
+		return // bought for pods that run elsewhere yet; who bought it knows when they do not need it
+	}
 	if n := p.nodeOf(c); n != nil && (view.Phase(c, n) == capacity.Usable || p.occupied(n.Name)) {
 		return
 	}

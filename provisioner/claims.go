@@ -6,16 +6,13 @@ package provisioner
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -71,7 +68,7 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 			p.again(ctx, d.pods)
 			continue
 		}
-		d.claim = nodeClaim(np, l)
+		d.claim = launch.NewClaim(np, l)
 		a := d.claim.Annotations
 		a[PodsAnnotation] = joinPods(d.pods)
 		if ahead := len(d.places) - len(d.pods); ahead > 0 {
@@ -119,51 +116,6 @@ func fullString(r capacity.Requirements) string {
 		}
 	}
 	return b.String()
-}
-
-// nodeClaim is the claim for a launch, as Karpenter would write it: the pool's template with the launch's requirements. The
-// node class's hash is added by the launch, which knows the class the instance really came from.
-func nodeClaim(np *karpv1.NodePool, l plan.Launch) *karpv1.NodeClaim {
-	t := np.Spec.Template
-	c := &karpv1.NodeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        fmt.Sprintf("%s-%s", np.Name, rand.String(5)),
-			Labels:      map[string]string{},
-			Annotations: map[string]string{},
-			Finalizers:  []string{karpv1.TerminationFinalizer},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: np.Name, UID: np.UID, BlockOwnerDeletion: new(true),
-			}},
-		},
-		Spec: karpv1.NodeClaimSpec{
-			Taints:                 t.Spec.Taints,
-			StartupTaints:          t.Spec.StartupTaints,
-			NodeClassRef:           t.Spec.NodeClassRef,
-			TerminationGracePeriod: t.Spec.TerminationGracePeriod,
-			ExpireAfter:            t.Spec.ExpireAfter,
-			Resources:              karpv1.ResourceRequirements{Requests: l.Requests.List()},
-		},
-	}
-	maps.Copy(c.Annotations, t.Annotations)
-	c.Annotations[karpv1.NodePoolHashAnnotationKey] = np.Hash()
-	c.Annotations[karpv1.NodePoolHashVersionAnnotationKey] = karpv1.NodePoolHashVersion
-	maps.Copy(c.Labels, t.Labels)
-	c.Labels[karpv1.NodePoolLabelKey] = np.Name
-	c.Labels[karpv1.NodeClassLabelKey(t.Spec.NodeClassRef.GroupKind())] = t.Spec.NodeClassRef.Name
-	for _, key := range l.Requirements.Keys() {
-		r := l.Requirements[key]
-		if vs := r.Values(); r.Finite() && len(vs) == 1 && l.Pool.Catalog != nil && !l.Pool.Catalog.Defines(key) {
-			c.Labels[key] = vs[0] // a custom label whose value the pods chose
-		}
-		for _, s := range r.Selectors() {
-			q := karpv1.NodeSelectorRequirementWithMinValues{Key: s.Key, Operator: s.Operator, Values: s.Values}
-			if r.MinValues > 0 {
-				q.MinValues = new(r.MinValues)
-			}
-			c.Spec.Requirements = append(c.Spec.Requirements, q)
-		}
-	}
-	return c
 }
 
 func joinPods(pods []*corev1.Pod) string {

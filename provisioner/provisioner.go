@@ -93,6 +93,8 @@ type Provisioner struct {
 	// planning are the pods of the batch that is being planned.
 	planning map[types.UID]bool
 	freed    *freed
+	// held are stand-ins for pods that will move to claims on their way, see Hold.
+	held map[string][]*corev1.Pod
 }
 
 type recentClaim struct {

@@ -38,7 +38,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 		return
 	}
 	// 2. View, and what else is coming.
-	reserved := p.ledger.reserved()
+	reserved := p.reserved()
 	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: reserved})
 	if err != nil {
 		logger.Error(err, "building the view", "batch", len(waiting))

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // EvennessAnnotation on a NodePool says how much more, in percent, smaller nodes may cost before everything goes on one that
@@ -42,8 +43,56 @@ func ParseLookAhead(value string) (int, error) {
 	return n, nil
 }
 
+// Annotations on a NodePool by which people move how its nodes are taken away.
+const (
+	// BudgetTimeZoneAnnotation names the time zone (IANA, for instance Europe/Berlin) in which the schedules of the pool's
+	// disruption budgets are read; without it, UTC, as in Karpenter.
+	BudgetTimeZoneAnnotation = "slipway.sh/budget-time-zone"
+	// MinSavingAnnotation is the least part of their price, in percent, that nodes have to save by being replaced.
+	MinSavingAnnotation = "slipway.sh/min-saving"
+	// MinNodeAgeAnnotation is how long a node is left alone by consolidation after it was initialized, unless it is empty.
+	MinNodeAgeAnnotation = "slipway.sh/min-node-age"
+)
+
+// ParseTimeZone reads the value of BudgetTimeZoneAnnotation.
+func ParseTimeZone(value string) (*time.Location, error) {
+	zone, err := time.LoadLocation(strings.TrimSpace(value))
+	if err != nil || strings.TrimSpace(value) == "" || strings.TrimSpace(value) == "Local" {
+		return nil, fmt.Errorf("annotation %s: %q is not a time zone: set a name of the IANA database such as Europe/Berlin, or remove the annotation for UTC; until then budgets with a schedule allow no disruption",
+			BudgetTimeZoneAnnotation, value)
+	}
+	return zone, nil
+}
+
+// ParseMinSaving reads the value of MinSavingAnnotation as a fraction.
+func ParseMinSaving(value string) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), "%"), 64)
+	if err != nil || math.IsNaN(v) || v < 0 || v > 100 {
+		return 0, fmt.Errorf("annotation %s: %q is not a percentage: set a number from 0 to 100, or remove the annotation; until then the default counts",
+			MinSavingAnnotation, value)
+	}
+	return v / 100, nil
+}
+
+// ParseMinNodeAge reads the value of MinNodeAgeAnnotation.
+func ParseMinNodeAge(value string) (time.Duration, error) {
+	d, err := time.ParseDuration(strings.TrimSpace(value))
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("annotation %s: %q is not a duration: set one such as 10m, or remove the annotation; until then the default counts",
+			MinNodeAgeAnnotation, value)
+	}
+	return d, nil
+}
+
 // PoolSettings are what a NodePool's annotations say.
 type PoolSettings struct {
+	// BudgetZone is where budgets' schedules are read, nil for UTC. NoBudgetZone says that the pool names one that cannot be
+	// read: scheduled budgets then allow nothing.
+	BudgetZone   *time.Location
+	NoBudgetZone bool
+	// MinSaving and MinNodeAge are nil if the pool does not say, or says nothing that can be read.
+	MinSaving  *float64
+	MinNodeAge *time.Duration
 	// Evenness is nil if the pool does not say, or says nothing that can be read.
 	Evenness *float64
 	// LookAhead is nil if the pool does not say. A value that cannot be read allows none: that costs time, never money.
@@ -69,7 +118,31 @@ func ParsePoolAnnotations(annotations map[string]string) PoolSettings {
 		}
 		out.LookAhead = &n
 	}
+	out.parseDisruption(annotations)
 	return out
+}
+
+func (s *PoolSettings) parseDisruption(annotations map[string]string) {
+	problem := func(err error) bool {
+		if err != nil {
+			s.Problems = append(s.Problems, err.Error())
+		}
+		return err != nil
+	}
+	if v, ok := annotations[BudgetTimeZoneAnnotation]; ok {
+		zone, err := ParseTimeZone(v)
+		s.BudgetZone, s.NoBudgetZone = zone, problem(err)
+	}
+	if v, ok := annotations[MinSavingAnnotation]; ok {
+		if f, err := ParseMinSaving(v); !problem(err) {
+			s.MinSaving = &f
+		}
+	}
+	if v, ok := annotations[MinNodeAgeAnnotation]; ok {
+		if d, err := ParseMinNodeAge(v); !problem(err) {
+			s.MinNodeAge = &d
+		}
+	}
 }
 
 // Annotations by which Slipway's processes leave word for each other on NodeClaims.

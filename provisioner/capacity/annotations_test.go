@@ -6,6 +6,7 @@ package capacity_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -39,6 +40,32 @@ func TestParseLookAhead(t *testing.T) {
 		}
 		if got != 0 {
 			t.Errorf("ParseLookAhead(%q) = %d, want 0 with an error", value, got)
+		}
+	}
+}
+
+func TestParseDisruptionAnnotations(t *testing.T) {
+	got := capacity.ParsePoolAnnotations(map[string]string{
+		capacity.BudgetTimeZoneAnnotation: "Europe/Berlin", capacity.MinSavingAnnotation: "7.5%", capacity.MinNodeAgeAnnotation: "20m",
+	})
+	if len(got.Problems) > 0 || got.BudgetZone == nil || got.BudgetZone.String() != "Europe/Berlin" || got.NoBudgetZone {
+		t.Errorf("time zone = %v (broken %v), problems %v, want Europe/Berlin", got.BudgetZone, got.NoBudgetZone, got.Problems)
+	}
+	if got.MinSaving == nil || *got.MinSaving != 0.075 || got.MinNodeAge == nil || *got.MinNodeAge != 20*time.Minute {
+		t.Errorf("least saving %v, least age %v, want 0.075 and 20m", got.MinSaving, got.MinNodeAge)
+	}
+	for _, annotations := range []map[string]string{
+		{capacity.BudgetTimeZoneAnnotation: "Berlin"}, {capacity.BudgetTimeZoneAnnotation: ""}, {capacity.BudgetTimeZoneAnnotation: "Local"},
+		{capacity.MinSavingAnnotation: "-1"}, {capacity.MinSavingAnnotation: "NaN"}, {capacity.MinNodeAgeAnnotation: "-1m"}, {capacity.MinNodeAgeAnnotation: "ten"},
+	} {
+		got := capacity.ParsePoolAnnotations(annotations)
+		for key := range annotations {
+			if len(got.Problems) != 1 || !strings.Contains(got.Problems[0], key) {
+				t.Errorf("%v: problems %q do not name the annotation", annotations, got.Problems)
+			}
+			if broken := key == capacity.BudgetTimeZoneAnnotation; got.NoBudgetZone != broken || got.MinSaving != nil || got.MinNodeAge != nil {
+				t.Errorf("%v: settings %+v, want none but that the zone is broken: %v", annotations, got, broken)
+			}
 		}
 	}
 }

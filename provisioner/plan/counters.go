@@ -115,7 +115,7 @@ func (s *solver) topology() {
 		c := d.class
 		for _, sp := range c.Spread {
 			ct := s.spreadCounter(cs, d, sp)
-			d.rules = append(d.rules, &rule{kind: spread, key: sp.Key, counter: ct, self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, domains: s.domains(d, sp)})
+			d.rules = append(d.rules, &rule{kind: spread, key: sp.Key, counter: ct, self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, domains: s.domains(d, sp), hosts: s.hostsFor(d, sp)})
 		}
 		for _, t := range c.Affinity {
 			d.rules = append(d.rules, &rule{kind: affinity, key: t.Key, counter: cs.get("t\x00"+t.ID, t.Key, t.Selector, t.Matches), self: t.Matches(c)})
@@ -302,6 +302,20 @@ func (s *solver) domains(d *demand, sp capacity.Spread) map[string]bool {
 			for _, v := range s.pools[i].valuesOf(sp.Key, f) {
 				out[v] = true
 			}
+		}
+	}
+	return out
+}
+
+// hostsFor are the hosts a spread over hosts counts, nil where a new one can be bought or the spread is over something else.
+func (s *solver) hostsFor(d *demand, sp capacity.Spread) []int {
+	if sp.Key != corev1.LabelHostname || len(s.in.View.Pools) > 0 {
+		return nil
+	}
+	out := []int{}
+	for _, n := range s.nodes {
+		if n.Name != "" && n.countsFor(d.class, sp) {
+			out = append(out, n.host)
 		}
 	}
 	return out

@@ -97,11 +97,15 @@ func (s *solver) fillNodes(d *demand) {
 			open = append(open, n)
 		}
 	}
-	if len(d.keys) == 0 { // a node that takes no more now never will
-		for _, n := range open {
-			for len(d.pods) > 0 && n.takes(d) {
-				s.placeOn(n, d)
+	if len(d.keys) == 0 { // a node that takes no more now never will, unless others come first
+		for again := true; again && len(d.pods) > 0; {
+			before := len(d.pods)
+			for _, n := range open {
+				for len(d.pods) > 0 && n.takes(d) {
+					s.placeOn(n, d)
+				}
 			}
+			again = len(d.pods) < before && d.hosts.floats()
 		}
 		return
 	}

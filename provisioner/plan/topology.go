@@ -53,6 +53,10 @@ type rule struct {
 	maxSkew int
 	minDom  int
 	domains map[string]bool // spread: the domains that count
+	// hosts are, for a spread over hosts where nothing can be bought, the hosts that count; nil where a new and empty one is
+	// always possible. floor is the smallest count over them when the counter stood at floorAt.
+	hosts          []int
+	floor, floorAt int
 }
 
 type ruleKind int
@@ -85,7 +89,8 @@ func (r *rule) allows(domain string) bool {
 	}
 }
 
-// room is how many more pods of the class the host may take. The least loaded host is always an empty new one.
+// room is how many more pods of the class the host may take now. Where nodes can be bought the least loaded host is an empty
+// new one.
 func (r *rule) room(host int) int {
 	n := r.counter.hosts[host]
 	switch r.kind {
@@ -103,6 +108,9 @@ func (r *rule) room(host int) int {
 		}
 		return unlimited
 	default:
+		if r.hosts != nil && n >= r.maxSkew {
+			n -= r.leastHost()
+		}
 		switch {
 		case r.self:
 			return max(r.maxSkew-n, 0)
@@ -111,6 +119,20 @@ func (r *rule) room(host int) int {
 		}
 		return unlimited
 	}
+}
+
+// leastHost is the smallest count over the hosts that matter, 0 while there are fewer than minDomains.
+func (r *rule) leastHost() int {
+	if len(r.hosts) < r.minDom {
+		return 0
+	}
+	if r.floorAt != r.counter.total+1 {
+		r.floorAt, r.floor = r.counter.total+1, unlimited
+		for _, h := range r.hosts {
+			r.floor = min(r.floor, r.counter.hosts[h])
+		}
+	}
+	return r.floor
 }
 
 // least is the smallest count over the domains that matter, 0 while there are fewer domains than minDomains.
@@ -204,6 +226,11 @@ func (h *hostRules) room(host int) int {
 		n = min(n, r.room(host))
 	}
 	return n
+}
+
+// floats reports whether a host without room may have some again once others hold more.
+func (h *hostRules) floats() bool {
+	return slices.ContainsFunc(h.rules, func(r *rule) bool { return r.hosts != nil })
 }
 
 // record counts n pods of the class on a host, or takes them back for negative n.

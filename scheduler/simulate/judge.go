@@ -106,6 +106,12 @@ func (j *Judge) HasSynced() bool { return j.cluster.hasSynced() }
 // returns an error, and no verdict, only if a candidate has no node, ctx ends, the
 // cluster is not synced or its snapshot cannot be taken.
 func (j *Judge) Verify(ctx context.Context, candidates []Candidate, trials []Trial) ([]Rejection, error) {
+	return j.VerifyWithout(ctx, nil, candidates, trials)
+}
+
+// VerifyWithout is Verify on the cluster without some of its nodes and the pods on them: what would be if they were gone. A
+// claim that only one pod may use counts as in use by a pod that is on them.
+func (j *Judge) VerifyWithout(ctx context.Context, gone []string, candidates []Candidate, trials []Trial) ([]Rejection, error) {
 	if !j.HasSynced() {
 		return nil, fmt.Errorf("verifying plan: %w", ErrNotSynced)
 	}
@@ -121,7 +127,7 @@ func (j *Judge) Verify(ctx context.Context, candidates []Candidate, trials []Tri
 	if err := j.cluster.update(ctx); err != nil {
 		return nil, fmt.Errorf("verifying plan: %w", err)
 	}
-	targets := j.lay(candidates, trials)
+	targets := j.lay(gone, candidates, trials)
 	open := make([]trial, len(trials))
 	for i, t := range trials {
 		open[i] = trial{pod: t.Pod, name: t.Node, node: targets[t.Node]}
@@ -141,7 +147,7 @@ func (j *Judge) Verify(ctx context.Context, candidates []Candidate, trials []Tri
 
 // lay puts the candidates' nodes and present pods into the overlay, with a copy of
 // each node of the cluster that a trial names, and returns them by name.
-func (j *Judge) lay(candidates []Candidate, trials []Trial) map[string]*framework.NodeInfo {
+func (j *Judge) lay(gone []string, candidates []Candidate, trials []Trial) map[string]*framework.NodeInfo {
 	targets := make(map[string]*framework.NodeInfo, len(candidates))
 	var added []*framework.NodeInfo
 	j.csi.reset()
@@ -167,7 +173,7 @@ func (j *Judge) lay(candidates []Candidate, trials []Trial) map[string]*framewor
 			targets[t.Node] = node
 		}
 	}
-	j.overlay.lay(targets, added)
+	j.overlay.lay(sets.New(gone...), targets, added)
 	return targets
 }
 

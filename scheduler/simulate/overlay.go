@@ -4,18 +4,25 @@
 package simulate
 
 import (
+	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
+
+// errGone is the kind of error for a node that counts as not being there.
+var errGone = errors.New("the node is taken as gone")
 
 // overlay is what the judge's plugins see: the snapshot, with the nodes of a plan
 // in place of or in addition to its own. Base nodes are shared and never changed.
 type overlay struct {
 	base *internalcache.Snapshot
 
+	// gone are nodes of the base that count as not being there.
+	gone    sets.Set[string]
 	changed map[string]*framework.NodeInfo
 	pvcs    map[string]int
 	// Lists by what the pods on the nodes require, as in the snapshot.
@@ -28,10 +35,10 @@ var (
 	_ fwk.StorageInfoLister = &overlay{}
 )
 
-// lay starts over from the snapshot. changed has all nodes of the plan by name;
+// lay starts over from the snapshot, without the nodes that are gone. changed has all nodes of the plan by name;
 // added are those of them that the snapshot does not have.
-func (o *overlay) lay(changed map[string]*framework.NodeInfo, added []*framework.NodeInfo) {
-	o.changed = changed
+func (o *overlay) lay(gone sets.Set[string], changed map[string]*framework.NodeInfo, added []*framework.NodeInfo) {
+	o.gone, o.changed = gone, changed
 	o.pvcs = map[string]int{}
 	// The snapshot's lists cannot fail: it has them in memory.
 	base, _ := o.base.List()
@@ -44,6 +51,9 @@ func (o *overlay) lay(changed map[string]*framework.NodeInfo, added []*framework
 
 	o.all = o.all[:0]
 	for _, node := range base {
+		if gone.Has(node.Node().Name) {
+			continue
+		}
 		if planned, ok := changed[node.Node().Name]; ok {
 			node = planned
 		}
@@ -63,7 +73,7 @@ func (o *overlay) lay(changed map[string]*framework.NodeInfo, added []*framework
 // without appends the nodes of list that the plan leaves alone.
 func (o *overlay) without(to, list []fwk.NodeInfo) []fwk.NodeInfo {
 	for _, node := range list {
-		if _, planned := o.changed[node.Node().Name]; !planned {
+		if _, planned := o.changed[node.Node().Name]; !planned && !o.gone.Has(node.Node().Name) {
 			to = append(to, node)
 		}
 	}
@@ -119,6 +129,9 @@ func (o *overlay) HavePodsWithRequiredNonHostScopedAntiAffinityList() ([]fwk.Nod
 func (o *overlay) Get(name string) (fwk.NodeInfo, error) {
 	if node, ok := o.changed[name]; ok {
 		return node, nil
+	}
+	if o.gone.Has(name) {
+		return nil, fmt.Errorf("getting node %q: %w", name, errGone)
 	}
 	node, err := o.base.Get(name)
 	if err != nil {

@@ -1,0 +1,271 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/launch"
+)
+
+// replaceTimeout is how long replacements are waited for. Their own time limits (launch 5 m, registration 15 m) end most sooner.
+const replaceTimeout = 20 * time.Minute
+
+// Step is what there is to do next for a command that was begun.
+type Step int
+
+const (
+	// Wait for replacements.
+	Wait Step = iota
+	// Finish: every replacement is there, or deleting has begun.
+	Finish
+	// Resume: begun by a process that is gone, before anything was bought.
+	Resume
+	// TakeBack: it cannot be finished.
+	TakeBack
+)
+
+// Next says what there is to do for the command of these nodes. claims are all NodeClaims, by name.
+func Next(s *Snapshot, r *Record, going []*Node, claims map[string]*Node) (Step, failure) {
+	for _, n := range going {
+		if n.Leaving() {
+			return Finish, failure{}
+		}
+	}
+	for _, n := range going {
+		if n.Pool == nil || n.Pool.DeletionTimestamp != nil {
+			return TakeBack, failure{failedChurn, fmt.Sprintf("NodePool not found (NodePool=%s)", n.PoolName())}
+		}
+	}
+	if len(going) < len(r.Nodes) || len(r.Nodes) == 0 {
+		return TakeBack, failure{failedChurn, "Not all of the command's NodeClaims are there"}
+	}
+	if len(r.Replacements) == 0 {
+		return Resume, failure{}
+	}
+	ready := true
+	for _, name := range r.Replacements {
+		n := claims[name]
+		switch _, coming := s.unseen[name]; {
+		case n == nil && coming:
+			ready = false
+		case n == nil || n.Leaving():
+			return TakeBack, failure{failedReplacement, fmt.Sprintf("Replacement NodeClaim %q is gone", name)}
+		case !n.Claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue():
+			ready = false
+		}
+	}
+	switch {
+	case ready:
+		return Finish, failure{}
+	case s.Now.Sub(r.Since) > replaceTimeout:
+		return TakeBack, failure{failedTimeout, fmt.Sprintf("Replacements were not ready in %s", replaceTimeout)}
+	}
+	return Wait, failure{}
+}
+
+// carryOn does the next step of every command that was begun, and clears what a lost command has left.
+func (c *Controller) carryOn(ctx context.Context, s *Snapshot) {
+	claims := make(map[string]*Node, len(s.Nodes))
+	of := map[string][]*Node{}
+	var order []*Record
+	for _, n := range s.Nodes {
+		claims[n.Claim.Name] = n
+		if n.Record == nil {
+			continue
+		}
+		if of[n.Record.ID] == nil {
+			order = append(order, n.Record)
+		}
+		of[n.Record.ID] = append(of[n.Record.ID], n)
+	}
+	var again []*Command
+	each(order, func(r *Record) {
+		going := of[r.ID]
+		switch step, f := Next(s, r, going, claims); step {
+		case Finish:
+			c.finish(ctx, s, r, going)
+		case TakeBack:
+			if f.kind == failedReplacement || f.kind == failedTimeout {
+				c.memory.Failed(going[0].PoolName(), r.Reason, s.Now)
+			}
+			c.takeBack(ctx, r, going, f)
+		case Resume, Wait:
+		}
+	})
+	for _, r := range order {
+		if step, _ := Next(s, r, of[r.ID], claims); step == Resume {
+			again = append(again, c.resumed(s, r, of[r.ID]))
+		}
+	}
+	c.proceedResumed(ctx, again)
+	c.hold(order, of, claims)
+	c.clear(ctx, s)
+}
+
+// resumed is the command a record speaks of.
+func (c *Controller) resumed(s *Snapshot, r *Record, going []*Node) *Command {
+	cmd := &Command{Record: *r, Going: slices.Clone(going), pools: s.Pools}
+	if at, ok := expireAt(going[0]); ok && r.Reason == ReasonExpired && !s.Now.Before(at) {
+		cmd.Forced = true
+	}
+	if going[0].Pool.Static() && r.Reason == karpv1.DisruptionReasonDrifted {
+		cmd.Copies = []*Pool{going[0].Pool}
+	}
+	return cmd
+}
+
+// proceedResumed carries on commands of an earlier process that had marked their nodes and not bought anything yet. Marking them
+// again completes what may be missing.
+func (c *Controller) proceedResumed(ctx context.Context, commands []*Command) {
+	if len(commands) == 0 {
+		return
+	}
+	log.FromContext(ctx).Info("resuming disruptions that were begun", "commands", len(commands))
+	var good []*Command
+	for _, cmd := range commands {
+		if err := c.mark(ctx, cmd); err != nil {
+			c.takeBack(ctx, &cmd.Record, cmd.Going, failure{failedAPI, err.Error()})
+			continue
+		}
+		good = append(good, cmd)
+	}
+	c.proceed(ctx, good)
+}
+
+// finish deletes the claims of a command whose replacements are there, unless a pod asks at the last moment not to be
+// disrupted.
+func (c *Controller) finish(ctx context.Context, s *Snapshot, r *Record, going []*Node) {
+	begun := slices.ContainsFunc(going, (*Node).Leaving)
+	if !begun {
+		for _, n := range going {
+			if why := c.lastLook(ctx, s, r, n); why != "" {
+				c.takeBack(ctx, r, going, failure{failedBlocked, why})
+				return
+			}
+		}
+		if len(r.Replacements) > 0 {
+			c.memory.Succeeded(going[0].PoolName(), r.Reason)
+		}
+	}
+	c.end(ctx, r, going)
+}
+
+// lastLook reads a node's pods once more. Budgets of pods are not asked again: the drain waits for those.
+func (c *Controller) lastLook(ctx context.Context, s *Snapshot, r *Record, n *Node) string {
+	cmd := Command{Record: *r}
+	if cmd.class(n) != graceful || n.Node == nil {
+		return ""
+	}
+	if n.doNotDisrupt() {
+		return fmt.Sprintf("Disruption is blocked through the %q annotation", karpv1.DoNotDisruptAnnotationKey)
+	}
+	var list corev1.PodList
+	if err := c.Live.List(ctx, &list, client.MatchingFields{"spec.nodeName": n.Node.Name}); err != nil {
+		return fmt.Sprintf("listing the pods of node %q: %s", n.Node.Name, err)
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; active(p) && protected(p, s.Now) {
+			return fmt.Sprintf("Pod has %q annotation (Pod=%s)", karpv1.DoNotDisruptAnnotationKey, client.ObjectKeyFromObject(p))
+		}
+	}
+	return ""
+}
+
+// hold keeps places for moving pods on replacements that are on their way.
+func (c *Controller) hold(order []*Record, of map[string][]*Node, claims map[string]*Node) {
+	held := map[string][]*corev1.Pod{}
+	for _, r := range order {
+		if len(r.Replacements) == 0 {
+			continue
+		}
+		by := map[string]*corev1.Pod{}
+		for _, n := range of[r.ID] {
+			for _, p := range n.Moving {
+				by[client.ObjectKeyFromObject(p).String()] = p
+			}
+		}
+		for _, name := range r.Replacements {
+			n := claims[name]
+			if n == nil || n.Initialized() {
+				continue
+			}
+			for _, key := range splitNames(n.Claim.Annotations[MovingAnnotation]) {
+				if p := by[key]; p != nil {
+					held[name] = append(held[name], standIn(p))
+				}
+			}
+		}
+	}
+	c.Seats.Hold(held)
+}
+
+// standIn is a pod's place on another node than its own.
+func standIn(p *corev1.Pod) *corev1.Pod {
+	out := *p // what is below the surface is shared and read-only
+	out.UID = "moving/" + p.UID
+	out.Spec.NodeName = ""
+	out.Status = corev1.PodStatus{}
+	return &out
+}
+
+// clear takes taints off nodes that no command and no deletion stands behind: the process that put them there died between
+// its steps. The claim is read from the API server: the cache of Nodes may be ahead of that of NodeClaims.
+func (c *Controller) clear(ctx context.Context, s *Snapshot) {
+	for _, n := range s.Nodes {
+		if n.Node == nil || n.Disrupted() || !slices.ContainsFunc(n.Node.Spec.Taints, disruptedTaint) {
+			continue
+		}
+		claim := &karpv1.NodeClaim{}
+		if err := c.Live.Get(ctx, client.ObjectKeyFromObject(n.Claim), claim); err != nil || claim.DeletionTimestamp != nil || claim.Annotations[RecordAnnotation] != "" {
+			continue
+		}
+		if err := c.untaint(ctx, n.Node.Name); err != nil {
+			log.FromContext(ctx).Error(err, "clearing a left over taint", "node", n.Node.Name)
+			continue
+		}
+		if err := c.setReason(ctx, n, ""); err != nil {
+			log.FromContext(ctx).Error(err, "clearing a left over condition", "nodeClaim", n.Claim.Name)
+		}
+		log.FromContext(ctx).Info("cleared a left over disruption taint", "node", n.Node.Name)
+	}
+}
+
+// scale writes the claims static pools lack and ends those they have too many.
+func (c *Controller) scale(ctx context.Context, s *Snapshot) {
+	lacking, surplus := Scale(s)
+	for p, k := range lacking {
+		for range k {
+			claim := launch.FromTemplate(p.NodePool)
+			c.mu.Lock()
+			c.written[claim.Name] = writtenClaim{pool: p.Name, at: c.Clock.Now()}
+			c.mu.Unlock()
+			if err := c.Kube.Create(ctx, claim); err != nil {
+				log.FromContext(ctx).Error(err, "creating a NodeClaim of a static pool", "nodePool", p.Name, "nodeClaim", claim.Name)
+				break
+			}
+		}
+	}
+	for _, n := range surplus {
+		if err := c.Kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); client.IgnoreNotFound(err) != nil {
+			log.FromContext(ctx).Error(err, "deleting a NodeClaim of a static pool", "nodePool", n.PoolName(), "nodeClaim", n.Claim.Name)
+		}
+	}
+	if len(surplus) > 0 {
+		names := make([]string, len(surplus))
+		for i, n := range surplus {
+			names[i] = n.Claim.Name
+		}
+		log.FromContext(ctx).Info("static pools had too many nodes", "nodeClaims", strings.Join(names, ","))
+	}
+}

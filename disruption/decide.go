@@ -1,0 +1,328 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/plan"
+)
+
+// Command is nodes that go together, and what is bought instead.
+type Command struct {
+	Record
+
+	Going    []*Node
+	Launches []plan.Launch
+	// Copies are claims to be written as the pool's template says, for static pools.
+	Copies []*Pool
+	// Placements are where the pods go that need nothing bought.
+	Placements []plan.Placement
+	// Drift is what has drifted, for reason Drifted.
+	Drift string
+	// Kind is Karpenter's consolidation type: empty, single or multi; "" for what is not consolidation.
+	Kind string
+	// Forced commands ask neither budgets nor pods, and do not wait for what they buy: the node's own deadline has passed.
+	Forced bool
+
+	pools map[string]*Pool // those of the snapshot
+}
+
+// Rejection is a node that is left as it is, and why.
+type Rejection struct {
+	Node *Node
+	// Event is the reason of the event to write: DisruptionBlocked, Unconsolidatable or ConsolidationRejected; empty for none.
+	Event   string
+	Message string
+}
+
+// Events that say why a node stays, by Karpenter's names.
+const (
+	eventBlocked          = "DisruptionBlocked"
+	eventUnconsolidatable = "Unconsolidatable"
+	eventRejected         = "ConsolidationRejected"
+)
+
+// Decision is what one pass has decided.
+type Decision struct {
+	Commands   []*Command
+	Rejections []Rejection
+	// Quotas are what budgets leave after the commands.
+	Quotas map[string]*Quota
+	// Eligible counts the nodes each reason could be applied to.
+	Eligible map[karpv1.DisruptionReason]int
+}
+
+// decider is one pass.
+type decider struct {
+	s      *Snapshot
+	m      *Memory
+	at     *world
+	out    Decision
+	taken  map[*Node]bool
+	told   map[*Node]bool
+	notFor map[string]bool // pool and reason: the budget is used up
+}
+
+// Decide chooses the commands to start. It is a function of the snapshot and of what m remembers; m may be new.
+func Decide(s *Snapshot, m *Memory) Decision {
+	d := &decider{s: s, m: m, taken: map[*Node]bool{}, told: map[*Node]bool{}, notFor: map[string]bool{}}
+	d.out.Quotas, d.out.Eligible = Quotas(s), map[karpv1.DisruptionReason]int{}
+	d.expired()
+	d.emptiness()
+	d.staticDrift()
+	d.drift()
+	d.expiring()
+	d.underutilized()
+	m.forget(s)
+	return d.out
+}
+
+// world makes the world when it is first needed: most passes at rest never do.
+func (d *decider) world() *world {
+	if d.at == nil {
+		d.at = newWorld(d.s)
+	}
+	return d.at
+}
+
+// candidates are the nodes that may be disrupted for the reason and want chooses, with an event for those that may not.
+func (d *decider) candidates(reason karpv1.DisruptionReason, c class, want func(*Node) bool) []*Node {
+	var out []*Node
+	for _, n := range d.s.Nodes {
+		if d.taken[n] || n.Record != nil || n.Leaving() || !want(n) {
+			continue
+		}
+		if why, told := d.s.blocker(n, c); why != "" {
+			if told {
+				d.reject(n, eventBlocked, why)
+			}
+			continue
+		}
+		out = append(out, n)
+	}
+	d.out.Eligible[reason] += len(out)
+	return out
+}
+
+// reject notes why a node stays; the first reason of a pass counts.
+func (d *decider) reject(n *Node, event, message string) {
+	if d.told[n] {
+		return
+	}
+	d.told[n] = true
+	d.out.Rejections = append(d.out.Rejections, Rejection{Node: n, Event: event, Message: message})
+}
+
+// add takes budget for a command and notes it; false if a budget is used up.
+func (d *decider) add(c *Command) bool {
+	if !c.Forced {
+		if pool, ok := take(d.out.Quotas, c.Reason, c.Going); !ok {
+			d.notFor[pool+"/"+string(c.Reason)] = true
+			return false
+		}
+	}
+	for _, n := range c.Going {
+		d.taken[n] = true
+		c.Nodes = append(c.Nodes, n.Claim.Name)
+	}
+	c.Since, c.pools = d.s.Now, d.s.Pools
+	c.ID = commandID(c)
+	for i, l := range c.Launches {
+		c.Replacements = append(c.Replacements, replacementName(l.Pool.Name, c.ID, i))
+	}
+	for i, p := range c.Copies {
+		c.Replacements = append(c.Replacements, replacementName(p.Name, c.ID, len(c.Launches)+i))
+	}
+	d.out.Commands = append(d.out.Commands, c)
+	return true
+}
+
+// hasBudget reports whether the pool's budgets leave anything for the reason.
+func (d *decider) hasBudget(n *Node, reason karpv1.DisruptionReason) bool {
+	q := d.out.Quotas[n.PoolName()]
+	if q != nil && q.Left(reason) > 0 {
+		return true
+	}
+	d.notFor[n.PoolName()+"/"+string(reason)] = true
+	return false
+}
+
+// commandID follows from the claims and the instant.
+func commandID(c *Command) string {
+	h := sha256.New()
+	for _, n := range c.Going {
+		fmt.Fprintf(h, "%s/%s;", n.Claim.UID, n.Claim.Name)
+	}
+	fmt.Fprint(h, c.Since.UnixNano())
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// expired ends nodes whose time is over, whatever budgets say, as Karpenter does; what their pods need is bought at once.
+func (d *decider) expired() {
+	for _, n := range d.s.Nodes {
+		at, ok := expireAt(n)
+		if !ok || n.Leaving() || d.s.Now.Before(at) {
+			continue
+		}
+		c := &Command{Record: Record{Reason: ReasonExpired}, Going: []*Node{n}, Forced: true}
+		if n.Record == nil && n.Planned != nil && len(n.Plan) > 0 {
+			r := d.world().replace(c.Going)
+			c.Launches, c.Placements = r.Launches, r.Placements
+			d.at.apply(c.Going, r)
+		}
+		d.add(c)
+	}
+}
+
+// expireAt is when the claim's time is over.
+func expireAt(n *Node) (time.Time, bool) {
+	d := n.Claim.Spec.ExpireAfter.Duration
+	if d == nil {
+		return time.Time{}, false
+	}
+	return n.Claim.CreationTimestamp.Add(*d), true
+}
+
+// The soft window before a node's end, in which it is replaced inside the budget: the last tenth of its life, a day at most.
+// Where in it a node's turn comes follows from its UID, so that nodes born together do not go together.
+const (
+	softShare = 10
+	softMost  = 24 * time.Hour
+)
+
+// softAt is when a node's turn to be replaced comes.
+func softAt(n *Node) (time.Time, bool) {
+	end, ok := expireAt(n)
+	if !ok {
+		return end, false
+	}
+	window := min(*n.Claim.Spec.ExpireAfter.Duration/softShare, softMost)
+	sum := sha256.Sum256([]byte(n.Claim.UID))
+	jitter := time.Duration(int64(window) / 2 / 256 * int64(sum[0])) // the later half is left for trying
+	return end.Add(-window + jitter), true
+}
+
+// emptiness deletes nodes on which nothing would have to move.
+func (d *decider) emptiness() {
+	list := d.candidates(karpv1.DisruptionReasonEmpty, graceful, func(n *Node) bool {
+		if n.Node == nil || n.Pool == nil || !n.Empty() {
+			return false
+		}
+		if why, _ := n.unconsolidatable(); why != "" && n.Price() != 0 {
+			return false
+		}
+		return !n.Pool.Static() && d.consolidatable(n)
+	})
+	slices.SortStableFunc(list, func(a, b *Node) int { return cmp.Compare(b.Price(), a.Price()) })
+	for _, n := range list {
+		d.add(&Command{Record: Record{Reason: karpv1.DisruptionReasonEmpty, Saving: n.Price()}, Going: []*Node{n}, Kind: "empty"})
+	}
+}
+
+// consolidatable reports whether the pool's consolidateAfter has passed since the last pod came to or left the node.
+func (d *decider) consolidatable(n *Node) bool {
+	at, ok := consolidatableAt(n, d.m.lastPod(n))
+	return ok && !d.s.Now.Before(at)
+}
+
+// consolidatableAt is when consolidation may look at the node; never, if the pool says so or the node was not usable yet.
+// lastPod is when a pod came or went last, as far as the claim does not say.
+func consolidatableAt(n *Node, lastPod time.Time) (time.Time, bool) {
+	since, ok := n.condition(karpv1.ConditionTypeInitialized)
+	if !ok || n.Pool == nil || n.Pool.Spec.Disruption.ConsolidateAfter.Duration == nil {
+		return time.Time{}, false
+	}
+	if t := n.Claim.Status.LastPodEventTime.Time; !t.IsZero() {
+		since = t
+	}
+	if lastPod.After(since) {
+		since = lastPod
+	}
+	return since.Add(*n.Pool.Spec.Disruption.ConsolidateAfter.Duration), true
+}
+
+// drift replaces nodes that are not any more what their pool or class asks for, in each pool the empty ones first and then
+// the one that has been drifted for longest.
+func (d *decider) drift() {
+	drifted := map[*Node]string{}
+	list := d.candidates(karpv1.DisruptionReasonDrifted, eventual, func(n *Node) bool {
+		if n.Pool == nil || n.Pool.Static() || d.m.resting(n.PoolName(), karpv1.DisruptionReasonDrifted, d.s.Now) {
+			return false
+		}
+		drifted[n] = d.s.Drift(n)
+		return drifted[n] != ""
+	})
+	d.sortDrifted(list)
+	for _, n := range list {
+		if !d.hasBudget(n, karpv1.DisruptionReasonDrifted) {
+			continue
+		}
+		d.replaceOne(n, &Command{Record: Record{Reason: karpv1.DisruptionReasonDrifted}, Drift: drifted[n]})
+	}
+}
+
+func (d *decider) sortDrifted(list []*Node) {
+	since := func(n *Node) time.Time {
+		if t, ok := n.condition(karpv1.ConditionTypeDrifted); ok {
+			return t
+		}
+		return d.s.Now
+	}
+	slices.SortStableFunc(list, func(a, b *Node) int {
+		if a.Empty() != b.Empty() {
+			if a.Empty() {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(since(a).Compare(since(b)), strings.Compare(a.Claim.Name, b.Claim.Name))
+	})
+}
+
+// replaceOne makes a command of one node whose pods all have a place without it, or says which has none.
+func (d *decider) replaceOne(n *Node, c *Command) {
+	c.Going = []*Node{n}
+	if len(n.Plan) == 0 {
+		d.add(c)
+		return
+	}
+	r := d.world().replace(c.Going)
+	if len(r.Unplaced) > 0 {
+		u := r.Unplaced[0]
+		d.reject(n, eventBlocked, fmt.Sprintf("Not all pods would schedule, %s => %s", u.Pod.NamespacedName, u.Detail))
+		return
+	}
+	c.Launches, c.Placements = r.Launches, r.Placements
+	c.Saving = n.Price() - price(r.Launches)
+	if d.add(c) {
+		d.at.apply(c.Going, r)
+	}
+}
+
+// expiring replaces nodes whose turn has come before their end, inside the budget.
+func (d *decider) expiring() {
+	list := d.candidates(ReasonExpired, eventual, func(n *Node) bool {
+		at, ok := softAt(n)
+		return ok && !d.s.Now.Before(at) && n.Pool != nil && !n.Pool.Static() && !d.m.resting(n.PoolName(), ReasonExpired, d.s.Now)
+	})
+	slices.SortStableFunc(list, func(a, b *Node) int {
+		x, _ := expireAt(a)
+		y, _ := expireAt(b)
+		return x.Compare(y)
+	})
+	for _, n := range list {
+		if d.hasBudget(n, ReasonExpired) {
+			d.replaceOne(n, &Command{Record: Record{Reason: ReasonExpired}})
+		}
+	}
+}

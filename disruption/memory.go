@@ -1,0 +1,214 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+)
+
+const (
+	// reconsiderAfter is how long a node that could not be replaced by something cheaper is left alone while its pods stay the
+	// same (Karpenter's memo of consolidated clusters).
+	reconsiderAfter = 5 * time.Minute
+	// restFirst and restMost are how long a pool is left alone after a replacement did not come, doubling.
+	restFirst = 5 * time.Minute
+	restMost  = time.Hour
+)
+
+// Memory is what passes remember from one to the next, to be fast and not to try in vain. Losing it costs time only.
+type Memory struct {
+	mu sync.Mutex
+	// pods are when a pod came to or left each node last.
+	pods map[string]time.Time
+	rest map[string]rest
+	// replaced are the nodes nothing cheaper was found for.
+	replaced map[string]verdict
+	// worths are what pods of a class cost at least, with the catalogues that say so.
+	worths map[*capacity.Class]float64
+	market map[string]*capacity.Catalog
+	priced time.Time
+}
+
+type rest struct {
+	until time.Time
+	pause time.Duration
+}
+
+// verdict is that a node with these pods and this price could not be replaced.
+type verdict struct {
+	load    uint64
+	price   float64
+	at      time.Time
+	message string
+}
+
+// NewMemory returns an empty memory.
+func NewMemory() *Memory {
+	return &Memory{pods: map[string]time.Time{}, rest: map[string]rest{}, replaced: map[string]verdict{}, worths: map[*capacity.Class]float64{}}
+}
+
+// PodChanged notes that a pod came to the node, left it or ended there.
+func (m *Memory) PodChanged(node string, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pods[node] = at
+}
+
+func (m *Memory) lastPod(n *Node) time.Time {
+	if n.Node == nil {
+		return time.Time{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pods[n.Node.Name]
+}
+
+// Failed notes that a replacement for a node of the pool did not come; Succeeded that one did.
+func (m *Memory) Failed(pool string, reason karpv1.DisruptionReason, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := pool + "/" + string(reason)
+	r := m.rest[key]
+	r.pause = min(max(2*r.pause, restFirst), restMost)
+	r.until = now.Add(r.pause)
+	m.rest[key] = r
+}
+
+// Succeeded forgets failures.
+func (m *Memory) Succeeded(pool string, reason karpv1.DisruptionReason) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.rest, pool+"/"+string(reason))
+}
+
+// resting reports whether the pool is left alone after a failure.
+func (m *Memory) resting(pool string, reason karpv1.DisruptionReason, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now.Before(m.rest[pool+"/"+string(reason)].until)
+}
+
+// known says why the node could not be replaced when it was last looked at, if that still holds.
+func (m *Memory) known(n *Node, now time.Time) (string, bool) {
+	v, ok := m.replaced[n.Claim.Name]
+	if !ok || v.load != n.sum || v.price != n.Price() || now.Sub(v.at) >= reconsiderAfter {
+		return "", false
+	}
+	return v.message, true
+}
+
+func (m *Memory) remember(n *Node, now time.Time, message string) {
+	m.replaced[n.Claim.Name] = verdict{load: n.sum, price: n.Price(), at: now, message: message}
+}
+
+// forget drops what is known of nodes that are gone.
+func (m *Memory) forget(s *Snapshot) {
+	if len(m.replaced) <= 2*len(s.Nodes) && len(m.pods) <= 2*len(s.Nodes)+1000 {
+		return
+	}
+	claims, nodes := map[string]bool{}, map[string]bool{}
+	for _, n := range s.Nodes {
+		claims[n.Claim.Name] = true
+		if n.Node != nil {
+			nodes[n.Node.Name] = true
+		}
+	}
+	for name := range m.replaced {
+		if !claims[name] {
+			delete(m.replaced, name)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.pods {
+		if !nodes[name] {
+			delete(m.pods, name)
+		}
+	}
+}
+
+// worthOf is what the pods cost at least on nodes bought for them: each its larger share of the node that is cheapest for it. No
+// plan that buys nodes for them is cheaper.
+func (m *Memory) worthOf(v *capacity.View, pods []*capacity.Pod, now time.Time) float64 {
+	m.renewMarket(v, now)
+	sum := 0.0
+	for _, p := range pods {
+		w, ok := m.worths[p.Class]
+		if !ok {
+			w = leastPrice(v, p.Class)
+			m.worths[p.Class] = w
+		}
+		sum += w
+	}
+	return sum
+}
+
+// renewMarket forgets prices when a catalogue is another one, or after a while: shortages come and go.
+func (m *Memory) renewMarket(v *capacity.View, now time.Time) {
+	same := now.Sub(m.priced) < reconsiderAfter && len(m.market) == len(v.Pools)
+	for _, p := range v.Pools {
+		same = same && m.market[p.Name] == p.Catalog
+	}
+	if same {
+		return
+	}
+	m.market, m.worths, m.priced = make(map[string]*capacity.Catalog, len(v.Pools)), map[*capacity.Class]float64{}, now
+	for _, p := range v.Pools {
+		m.market[p.Name] = p.Catalog
+	}
+}
+
+// leastPrice is the least a pod of the class can cost: over all offerings it may run on, the price times the largest part of the
+// node it takes.
+func leastPrice(v *capacity.View, c *capacity.Class) float64 {
+	least := math.Inf(1)
+	for _, p := range v.Pools {
+		if p.Catalog == nil || p.Blocked != "" {
+			continue
+		}
+		if _, ok := c.Tolerates(p.Taints); !ok {
+			continue
+		}
+		for _, term := range c.Terms {
+			if p.Requirements.Compatible(term, p.Catalog.Defines) != nil {
+				continue
+			}
+			for i := range p.Catalog.Match(p.Requirements.And(term)).And(p.Available).All {
+				o := &p.Catalog.Offerings[i]
+				if share := largestShare(c.Requests, o.Type.Allocatable); share <= 1 {
+					least = min(least, share*o.Price)
+				}
+			}
+		}
+	}
+	return least
+}
+
+// largestShare is the part of the node that the request takes, by the resource it takes most of; more than 1 if it does not fit.
+func largestShare(r, of capacity.Resources) float64 {
+	share := 0.0
+	add := func(want, have int64) {
+		switch {
+		case want <= 0:
+		case have <= 0:
+			share = math.Inf(1)
+		default:
+			share = max(share, float64(want)/float64(have))
+		}
+	}
+	add(r.CPU, of.CPU)
+	add(r.Memory, of.Memory)
+	add(r.Ephemeral, of.Ephemeral)
+	add(r.Pods, of.Pods)
+	for _, q := range r.Extended {
+		add(q.Value, of.Get(q.Name))
+	}
+	return share
+}

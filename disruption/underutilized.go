@@ -1,0 +1,312 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/plan"
+)
+
+// Defaults against churn; a pool moves them by annotation.
+const (
+	// DefaultMinSaving is the least part of their price that nodes have to save by being replaced. Nodes whose pods fit on
+	// what is there need no such limit: they save all of it.
+	DefaultMinSaving = 0.05
+	// DefaultMinNodeAge is how long a node is left alone after it was initialized, unless it is empty.
+	DefaultMinNodeAge = 10 * time.Minute
+)
+
+const (
+	// groupSize bounds how many nodes are replaced together: what is in one command has to wait for all of it.
+	groupSize = 16
+	// settleRounds bounds how often nodes whose pods do not all fit are taken out of a set and the rest is tried again.
+	settleRounds = 8
+	// spotRisk is what a replacement of spot by spot has to save beyond the minimum, divided by the number of spot pools
+	// (instance type and zone) it can be bought from: one pool is far likelier to be taken back than the deepest of many.
+	spotRisk = 0.30
+)
+
+// underutilized takes away nodes whose pods fit elsewhere, and replaces nodes by cheaper ones.
+//
+//  1. shrink: the nodes that cost most for what they disturb are emptied into the room of the others
+//  2. what they would be: one plan.Solve for all of them, which knows the rules about topology
+//  3. replace: nodes that cost more than their pods are worth are planned anew in groups, and what a group would buy is
+//     taken apart into the smallest moves of M nodes onto N
+func (d *decider) underutilized() {
+	list := d.candidates(karpv1.DisruptionReasonUnderutilized, graceful, func(n *Node) bool {
+		if n.Node == nil || n.Pool == nil || n.Empty() || n.Pool.Static() {
+			return false
+		}
+		if why, told := n.unconsolidatable(); why != "" {
+			if told {
+				d.reject(n, eventUnconsolidatable, why)
+			}
+			return false
+		}
+		return d.consolidatable(n) && d.oldEnough(n)
+	})
+	if len(list) == 0 {
+		return
+	}
+	slices.SortStableFunc(list, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(b.Price()/b.Cost, a.Price()/a.Cost), strings.Compare(a.Claim.Name, b.Claim.Name))
+	})
+	b := d.balance(list)
+	sh := newShrink(d.world(), list)
+	chosen, placed := d.settle(sh, sh.choose(d, list, b))
+	for _, n := range chosen {
+		c := &Command{Record: Record{Reason: karpv1.DisruptionReasonUnderutilized, Saving: n.Price()}, Going: []*Node{n}, Kind: "single"}
+		for _, p := range n.Plan {
+			c.Placements = append(c.Placements, placed[p])
+		}
+		d.add(c)
+	}
+	d.replace(sh.rest(d, list), b)
+}
+
+// oldEnough reports whether the node may be consolidated although pods still run on it.
+func (d *decider) oldEnough(n *Node) bool {
+	since, ok := n.condition(karpv1.ConditionTypeInitialized)
+	return ok && d.s.Now.Sub(since) >= ptr.Deref(n.Pool.Settings.MinNodeAge, DefaultMinNodeAge)
+}
+
+// settle finds the places for all pods of the chosen nodes together and drops nodes whose pods do not all find one, until the
+// rest does. The world then has the nodes out and the pods in place.
+func (d *decider) settle(sh *shrink, chosen []*Node) ([]*Node, map[*capacity.Pod]plan.Placement) {
+	for range settleRounds {
+		if len(chosen) == 0 {
+			return nil, nil
+		}
+		r := d.at.move(chosen, sh.order)
+		if len(r.Unplaced) == 0 {
+			d.at.apply(chosen, r)
+			placed := make(map[*capacity.Pod]plan.Placement, len(r.Placements))
+			for _, p := range r.Placements {
+				placed[p.Pod] = p
+			}
+			return chosen, placed
+		}
+		stuck := map[string]string{}
+		for _, u := range r.Unplaced {
+			stuck[string(u.Pod.UID)] = fmt.Sprintf("Not all pods would schedule, %s fits on no node that is there", u.Pod.NamespacedName)
+		}
+		chosen = slices.DeleteFunc(chosen, func(n *Node) bool {
+			for _, p := range n.Plan {
+				if why, ok := stuck[string(p.UID)]; ok {
+					sh.why[n] = why
+					return true
+				}
+			}
+			return false
+		})
+	}
+	for _, n := range chosen {
+		sh.why[n] = "Not all pods would schedule"
+	}
+	return nil, nil
+}
+
+// replace plans nodes anew that cost more than their pods are worth, in groups.
+func (d *decider) replace(list []*Node, b *balance) {
+	for len(list) > 0 {
+		group := list[:min(groupSize, len(list))]
+		list = list[len(group):]
+		d.replaceGroup(slices.DeleteFunc(slices.Clone(group), func(n *Node) bool {
+			return !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized)
+		}), b)
+	}
+}
+
+// replaceGroup makes commands of what the group would be bought anew as. A group that saves nothing is tried by halves.
+func (d *decider) replaceGroup(group []*Node, b *balance) {
+	if len(group) == 0 {
+		return
+	}
+	r := d.at.replace(group)
+	message := "Can't replace with a cheaper node"
+	if len(r.Unplaced) > 0 {
+		message = fmt.Sprintf("Not all pods would schedule, %s => %s", r.Unplaced[0].Pod.NamespacedName, r.Unplaced[0].Detail)
+	} else {
+		made := false
+		for _, c := range components(group, r) {
+			if why := d.approve(c, b); why != "" {
+				message = why
+				continue
+			}
+			if d.add(c) {
+				made = true
+				d.at.apply(c.Going, plan.Result{Placements: c.Placements})
+			}
+		}
+		group = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return d.taken[n] })
+		if made && len(group) > 0 { // what is left has had its chance beside the others; it is looked at again when these are done
+			return
+		}
+	}
+	if len(group) > 1 {
+		half := len(group) / 2
+		d.replaceGroup(group[:half], b)
+		d.replaceGroup(group[half:], b)
+		return
+	}
+	for _, n := range group {
+		d.m.remember(n, d.s.Now, message)
+		d.reject(n, eventUnconsolidatable, message)
+	}
+}
+
+// components takes a plan for a group apart: nodes belong together that have pods on one launch.
+func components(group []*Node, r plan.Result) []*Command {
+	owner := map[*capacity.Pod]int{}
+	for i, n := range group {
+		for _, p := range n.Plan {
+			owner[p] = i
+		}
+	}
+	root := make([]int, len(group))
+	for i := range root {
+		root[i] = i
+	}
+	var find func(int) int
+	find = func(i int) int {
+		if root[i] != i {
+			root[i] = find(root[i])
+		}
+		return root[i]
+	}
+	for _, l := range r.Launches {
+		for _, p := range l.Pods[1:] {
+			root[find(owner[p])] = find(owner[l.Pods[0]])
+		}
+	}
+	by := map[int]*Command{}
+	var out []*Command
+	for i, n := range group {
+		c := by[find(i)]
+		if c == nil {
+			c = &Command{Record: Record{Reason: karpv1.DisruptionReasonUnderutilized}, Kind: "single"}
+			by[find(i)] = c
+			out = append(out, c)
+		}
+		if c.Going = append(c.Going, n); len(c.Going) > 1 {
+			c.Kind = "multi"
+		}
+	}
+	for _, l := range r.Launches {
+		c := by[find(owner[l.Pods[0]])]
+		c.Launches = append(c.Launches, l)
+	}
+	for _, p := range r.Placements {
+		c := by[find(owner[p.Pod])]
+		c.Placements = append(c.Placements, p)
+	}
+	return out
+}
+
+// approve says why a command is not worth it, if it is not.
+func (d *decider) approve(c *Command, b *balance) string {
+	if why := worthwhile(c); why != "" {
+		return why
+	}
+	return b.refuses(c)
+}
+
+// worthwhile narrows what the command may buy to what still saves enough, and says why it does not if it does not.
+func worthwhile(c *Command) string {
+	before, least := 0.0, 0.0
+	spot := false
+	for _, n := range c.Going {
+		before += n.Price()
+		least = max(least, ptr.Deref(n.Pool.Settings.MinSaving, DefaultMinSaving))
+		spot = spot || n.Planned.CapacityType == karpv1.CapacityTypeSpot
+	}
+	after := price(c.Launches)
+	if c.Saving = before - after; c.Saving <= 0 {
+		return "Can't replace with a cheaper node"
+	}
+	if after > before*(1-least) {
+		return fmt.Sprintf("Replacing it saves %.1f %%, less than the %.1f %% it has to", 100*c.Saving/before, 100*least)
+	}
+	if len(c.Launches) > 0 {
+		for i := range c.Launches {
+			l, pools, why := narrow(c.Launches[i], before*(1-least)/after)
+			if why != "" {
+				return why
+			}
+			c.Launches[i] = l
+			if need := least + spotRisk/float64(max(pools, 1)); spot && pools > 0 && after > before*(1-need) {
+				return fmt.Sprintf("Replacing spot by spot from %d pools saves %.1f %%, less than the %.1f %% its risk is worth", pools, 100*c.Saving/before, 100*need)
+			}
+		}
+	}
+	return ""
+}
+
+// narrow keeps the offerings of a launch that cost at most factor times its cheapest, so that whatever EC2 picks still saves. Of
+// spot and on-demand the replacement is pinned to spot where spot is what saves, as Karpenter does. pools is how many spot
+// pools are left.
+func narrow(l plan.Launch, factor float64) (out plan.Launch, pools int, why string) {
+	limit := l.Price() * factor
+	cheap := make([]capacity.CatalogOffering, 0, len(l.Offerings))
+	kind := l.Offerings[0].CapacityType
+	for _, o := range l.Offerings {
+		if o.Price <= limit && o.CapacityType == kind {
+			cheap = append(cheap, o)
+		}
+	}
+	var types, zones []string
+	for _, o := range cheap {
+		if !slices.Contains(types, o.Type.Name) {
+			types = append(types, o.Type.Name)
+		}
+		if !slices.Contains(zones, o.Zone) {
+			zones = append(zones, o.Zone)
+		}
+	}
+	if kind == karpv1.CapacityTypeSpot {
+		pools = len(cheap)
+	}
+	out = l
+	out.Offerings = cheap
+	out.Requirements = l.Requirements.With(
+		capacity.In("node.kubernetes.io/instance-type", types...), capacity.In("topology.kubernetes.io/zone", zones...), capacity.In(karpv1.CapacityTypeLabelKey, kind),
+	)
+	for key, q := range l.Requirements {
+		if q.MinValues > 0 {
+			if have := distinct(cheap, key); have < q.MinValues {
+				return out, pools, fmt.Sprintf("MinValues of %s would not be met by what is cheaper: %d of %d values", key, have, q.MinValues)
+			}
+		}
+	}
+	return out, pools, ""
+}
+
+// distinct counts the values the offerings have for a label.
+func distinct(offerings []capacity.CatalogOffering, key string) int {
+	seen := map[string]bool{}
+	for _, o := range offerings {
+		switch key {
+		case "topology.kubernetes.io/zone":
+			seen[o.Zone] = true
+		case karpv1.CapacityTypeLabelKey:
+			seen[o.CapacityType] = true
+		case "node.kubernetes.io/instance-type":
+			seen[o.Type.Name] = true
+		default:
+			if v, ok := o.Type.Labels[key]; ok {
+				seen[v] = true
+			}
+		}
+	}
+	return len(seen)
+}

@@ -1,0 +1,136 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"maps"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/plan"
+)
+
+// world is the cluster while commands are chosen: nodes that are going are out of it, and the pods that will come from them
+// have their places, so that no two commands count on the same room.
+type world struct {
+	pools []*capacity.Pool
+	nodes []*capacity.Node
+	at    map[string]int // position in nodes, by ID
+}
+
+// newWorld places the pods of all nodes that are leaving already, or belong to a command, first: on what is there and what is on
+// its way. Those that find no place are the provisioner's to buy for. After that nodes on their way are closed: nothing
+// voluntary is built on a node that may never come.
+func newWorld(s *Snapshot) *world {
+	w := &world{pools: s.View.Pools, nodes: append([]*capacity.Node(nil), s.View.Nodes...), at: make(map[string]int, len(s.View.Nodes))}
+	for i, n := range w.nodes {
+		w.at[n.ID()] = i
+	}
+	var going []*Node
+	for _, n := range s.Nodes {
+		if n.Disrupted() && n.Planned != nil {
+			going = append(going, n)
+		}
+	}
+	if len(going) > 0 {
+		w.apply(going, w.move(going, nil))
+	}
+	for i, n := range w.nodes {
+		if n != nil && (n.Phase == capacity.Planned || n.Phase == capacity.Launched) {
+			closed := *n
+			closed.Phase = capacity.Leaving
+			w.nodes[i] = &closed
+		}
+	}
+	return w
+}
+
+// pods are those that have to move when the nodes go.
+func pods(nodes []*Node) []*capacity.Pod {
+	n := 0
+	for _, node := range nodes {
+		n += len(node.Plan)
+	}
+	out := make([]*capacity.Pod, 0, n)
+	for _, node := range nodes {
+		out = append(out, node.Plan...)
+	}
+	return out
+}
+
+// without is the view without the nodes, in the given order; nil for the world's own.
+func (w *world) without(going []*Node, order []*capacity.Node) *capacity.View {
+	gone := make(map[string]bool, len(going))
+	for _, n := range going {
+		if n.Planned != nil {
+			gone[n.Planned.ID()] = true
+		}
+	}
+	if order == nil {
+		order = w.nodes
+	}
+	out := &capacity.View{Pools: w.pools, Nodes: make([]*capacity.Node, 0, len(order))}
+	for _, n := range order {
+		if n != nil && !gone[n.ID()] {
+			out.Nodes = append(out.Nodes, n)
+		}
+	}
+	return out
+}
+
+// replace plans the pods of the nodes on what is left and what can be bought.
+func (w *world) replace(going []*Node) plan.Result {
+	return plan.Solve(plan.Input{View: w.without(going, nil), Pods: pods(going)})
+}
+
+// move plans the pods of the nodes on what is left only, tried in the given order.
+func (w *world) move(going []*Node, order []*capacity.Node) plan.Result {
+	view := w.without(going, order)
+	view.Pools = nil
+	return plan.Solve(plan.Input{View: view, Pods: pods(going)})
+}
+
+// apply takes the nodes out and puts placed pods where they will be.
+func (w *world) apply(going []*Node, r plan.Result) {
+	for _, n := range going {
+		if n.Planned == nil {
+			continue
+		}
+		if i, ok := w.at[n.Planned.ID()]; ok {
+			w.nodes[i] = nil
+			delete(w.at, n.Planned.ID())
+		}
+	}
+	w.fill(r.Placements)
+}
+
+// fill puts pods on nodes. Nodes are shared with the view: those that change are copied first.
+func (w *world) fill(placements []plan.Placement) {
+	copied := map[int]bool{}
+	for _, p := range placements {
+		i, ok := w.at[p.Node.ID()]
+		if !ok {
+			continue
+		}
+		if !copied[i] {
+			n := *w.nodes[i]
+			n.Pods = maps.Clone(n.Pods)
+			if n.Pods == nil {
+				n.Pods = map[*capacity.Class]int{}
+			}
+			w.nodes[i], copied[i] = &n, true
+		}
+		n := w.nodes[i]
+		n.Pods[p.Pod.Class]++
+		n.Used = n.Used.Add(p.Pod.Class.Requests)
+	}
+}
+
+// price is what launches cost at least, in US dollars an hour.
+func price(launches []plan.Launch) float64 {
+	sum := 0.0
+	for i := range launches {
+		sum += launches[i].Price()
+	}
+	return sum
+}
