@@ -21,37 +21,37 @@ import (
 // replaceTimeout is how long replacements are waited for. Their own time limits (launch 5 m, registration 15 m) end most sooner.
 const replaceTimeout = 20 * time.Minute
 
-// Step is what there is to do next for a command that was begun.
-type Step int
+// step is what there is to do next for a command that was begun.
+type step int
 
 const (
-	// Wait for replacements.
-	Wait Step = iota
-	// Finish: every replacement is there, or deleting has begun.
-	Finish
-	// Resume: begun by a process that is gone, before anything was bought.
-	Resume
-	// TakeBack: it cannot be finished.
-	TakeBack
+	// wait for replacements.
+	wait step = iota
+	// finish: every replacement is there, or deleting has begun.
+	finish
+	// resume: begun by a process that is gone, before anything was bought.
+	resume
+	// giveUp: it cannot be finished.
+	giveUp
 )
 
-// Next says what there is to do for the command of these nodes. claims are all NodeClaims, by name.
-func Next(s *Snapshot, r *Record, going []*Node, claims map[string]*Node) (Step, failure) {
+// next says what there is to do for the command of these nodes. claims are all NodeClaims, by name.
+func next(s *Snapshot, r *Record, going []*Node, claims map[string]*Node) (step, failure) {
 	for _, n := range going {
 		if n.Leaving() {
-			return Finish, failure{}
+			return finish, failure{}
 		}
 	}
 	for _, n := range going {
 		if n.Pool == nil || n.Pool.DeletionTimestamp != nil {
-			return TakeBack, failure{failedChurn, fmt.Sprintf("NodePool not found (NodePool=%s)", n.PoolName())}
+			return giveUp, failure{failedChurn, fmt.Sprintf("NodePool not found (NodePool=%s)", n.PoolName())}
 		}
 	}
 	if len(going) < len(r.Nodes) || len(r.Nodes) == 0 {
-		return TakeBack, failure{failedChurn, "Not all of the command's NodeClaims are there"}
+		return giveUp, failure{failedChurn, "Not all of the command's NodeClaims are there"}
 	}
 	if len(r.Replacements) == 0 {
-		return Resume, failure{}
+		return resume, failure{}
 	}
 	ready := true
 	for _, name := range r.Replacements {
@@ -60,18 +60,18 @@ func Next(s *Snapshot, r *Record, going []*Node, claims map[string]*Node) (Step,
 		case n == nil && coming:
 			ready = false
 		case n == nil || n.Leaving():
-			return TakeBack, failure{failedReplacement, fmt.Sprintf("Replacement NodeClaim %q is gone", name)}
+			return giveUp, failure{failedReplacement, fmt.Sprintf("Replacement NodeClaim %q is gone", name)}
 		case !n.Claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue():
 			ready = false
 		}
 	}
 	switch {
 	case ready:
-		return Finish, failure{}
+		return finish, failure{}
 	case s.Now.Sub(r.Since) > replaceTimeout:
-		return TakeBack, failure{failedTimeout, fmt.Sprintf("Replacements were not ready in %s", replaceTimeout)}
+		return giveUp, failure{failedTimeout, fmt.Sprintf("Replacements were not ready in %s", replaceTimeout)}
 	}
-	return Wait, failure{}
+	return wait, failure{}
 }
 
 // carryOn does the next step of every command that was begun, and clears what a lost command has left.
@@ -92,19 +92,19 @@ func (c *Controller) carryOn(ctx context.Context, s *Snapshot) {
 	var again []*Command
 	each(order, func(r *Record) {
 		going := of[r.ID]
-		switch step, f := Next(s, r, going, claims); step {
-		case Finish:
+		switch todo, f := next(s, r, going, claims); todo {
+		case finish:
 			c.finish(ctx, s, r, going)
-		case TakeBack:
+		case giveUp:
 			if f.kind == failedReplacement || f.kind == failedTimeout {
 				c.memory.Failed(going[0].PoolName(), r.Reason, s.Now)
 			}
 			c.takeBack(ctx, r, going, f)
-		case Resume, Wait:
+		case resume, wait:
 		}
 	})
 	for _, r := range order {
-		if step, _ := Next(s, r, of[r.ID], claims); step == Resume {
+		if todo, _ := next(s, r, of[r.ID], claims); todo == resume {
 			again = append(again, c.resumed(s, r, of[r.ID]))
 		}
 	}

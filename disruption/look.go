@@ -298,6 +298,6 @@ func (c *Controller) rejected(ctx context.Context, cmd *Command, f failure) {
 	}
 	c.Metrics.Rejected.WithLabelValues(cmd.Kind).Inc()
 	for _, n := range cmd.Going {
-		c.teller.node(n, corev1.EventTypeNormal, eventRejected, "Consolidate", fmt.Sprintf("Consolidation rejected: %s, reason: %s (savings: $%.2f)", cmd.Decision(), f.kind, cmd.Saving))
+		c.teller.node(n, eventRejected, "Consolidate", fmt.Sprintf("Consolidation rejected: %s, reason: %s (savings: $%.2f)", cmd.Decision(), f.kind, cmd.Saving))
 	}
 }

@@ -62,7 +62,7 @@ func (l limits) blocks(p *corev1.Pod, now time.Time) string {
 	case len(of) > 1:
 		return fmt.Sprintf("Eviction does not support multiple PDBs (Pod=%s, PodDisruptionBudget(s)=[%s/%s %s/%s])",
 			client.ObjectKeyFromObject(p), p.Namespace, of[0].name, p.Namespace, of[1].name)
-	case len(of) == 1 && of[0].allowed == 0 && !(of[0].unhealthy && unready(p)):
+	case len(of) == 1 && of[0].allowed == 0 && (!of[0].unhealthy || !unready(p)):
 		return fmt.Sprintf("Pdb prevents pod evictions (Pod=%s, PodDisruptionBudget=[%s/%s])", client.ObjectKeyFromObject(p), p.Namespace, of[0].name)
 	}
 	return ""

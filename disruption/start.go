@@ -116,7 +116,7 @@ func (c *Controller) mark(ctx context.Context, cmd *Command) error {
 		if err := c.taint(ctx, n); err != nil {
 			return err
 		}
-		c.teller.node(n, corev1.EventTypeNormal, "DisruptionTerminating", "Disrupting", string(cmd.Reason))
+		c.teller.node(n, "DisruptionTerminating", "Disrupting", string(cmd.Reason))
 	}
 	return nil
 }
@@ -242,10 +242,10 @@ func (c *Controller) buy(ctx context.Context, cmd *Command) error {
 		if err := c.Kube.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
 		}
-		c.teller.claim(claim, corev1.EventTypeNormal, "DisruptionLaunching", "Launch", "Launching NodeClaim: "+string(cmd.Reason))
+		c.teller.claim(claim, "DisruptionLaunching", "Launch", "Launching NodeClaim: "+string(cmd.Reason))
 	}
 	for _, n := range cmd.Going {
-		c.teller.claim(n.Claim, corev1.EventTypeNormal, "DisruptionWaitingReadiness", "Wait", "Waiting on readiness to continue disruption")
+		c.teller.claim(n.Claim, "DisruptionWaitingReadiness", "Wait", "Waiting on readiness to continue disruption")
 	}
 	return nil
 }
@@ -327,7 +327,7 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 		c.mu.Lock()
 		delete(c.mine, n.Claim.Name)
 		c.mu.Unlock()
-		c.teller.node(n, corev1.EventTypeNormal, eventBlocked, "Disrupt", f.why)
+		c.teller.node(n, eventBlocked, "Disrupt", f.why)
 	}
 	if whole {
 		c.mu.Lock()

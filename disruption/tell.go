@@ -63,7 +63,7 @@ func (t *teller) tell(o client.Object, pause time.Duration, e event) {
 type event struct{ kind, reason, action, note string }
 
 // node writes an event on a node and its claim. For DisruptionTerminating, note is the reason of the disruption.
-func (t *teller) node(n *Node, kind, reason, action, note string) {
+func (t *teller) node(n *Node, reason, action, note string) {
 	pause := tellAgain
 	if reason == eventUnconsolidatable {
 		pause = tellUnconsolidatable
@@ -73,20 +73,20 @@ func (t *teller) node(n *Node, kind, reason, action, note string) {
 		onNode, onClaim = "Disrupting Node: "+note, "Disrupting NodeClaim: "+note
 	}
 	if n.Node != nil {
-		t.tell(n.Node, pause, event{kind, reason, action, onNode})
+		t.tell(n.Node, pause, event{corev1.EventTypeNormal, reason, action, onNode})
 	}
-	t.tell(n.Claim, pause, event{kind, reason, action, onClaim})
+	t.tell(n.Claim, pause, event{corev1.EventTypeNormal, reason, action, onClaim})
 }
 
-func (t *teller) claim(c *karpv1.NodeClaim, kind, reason, action, note string) {
-	t.tell(c, tellAgain, event{kind, reason, action, note})
+func (t *teller) claim(c *karpv1.NodeClaim, reason, action, note string) {
+	t.tell(c, tellAgain, event{corev1.EventTypeNormal, reason, action, note})
 }
 
 // tell writes the events of a decision: why nodes stay, and which pools' budgets allow nothing.
 func (c *Controller) tell(s *Snapshot, d *Decision) {
 	for _, r := range d.Rejections {
 		if r.Event != "" && r.Message != "" {
-			c.teller.node(r.Node, corev1.EventTypeNormal, r.Event, "Disrupt", r.Message)
+			c.teller.node(r.Node, r.Event, "Disrupt", r.Message)
 		}
 	}
 	for name, q := range d.Quotas {
@@ -106,7 +106,7 @@ func (c *Controller) tell(s *Snapshot, d *Decision) {
 			continue
 		}
 		for _, n := range cmd.Going {
-			c.teller.node(n, corev1.EventTypeNormal, "ConsolidationCandidate", "Consolidate", fmt.Sprintf("Consolidation candidate: %s (savings: $%.2f)", cmd.Decision(), cmd.Saving))
+			c.teller.node(n, "ConsolidationCandidate", "Consolidate", fmt.Sprintf("Consolidation candidate: %s (savings: $%.2f)", cmd.Decision(), cmd.Saving))
 		}
 	}
 }

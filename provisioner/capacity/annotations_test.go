@@ -55,8 +55,13 @@ func TestParseDisruptionAnnotations(t *testing.T) {
 		t.Errorf("least saving %v, least age %v, want 0.075 and 20m", got.MinSaving, got.MinNodeAge)
 	}
 	for _, annotations := range []map[string]string{
-		{capacity.BudgetTimeZoneAnnotation: "Berlin"}, {capacity.BudgetTimeZoneAnnotation: ""}, {capacity.BudgetTimeZoneAnnotation: "Local"},
-		{capacity.MinSavingAnnotation: "-1"}, {capacity.MinSavingAnnotation: "NaN"}, {capacity.MinNodeAgeAnnotation: "-1m"}, {capacity.MinNodeAgeAnnotation: "ten"},
+		{capacity.BudgetTimeZoneAnnotation: "Berlin"},
+		{capacity.BudgetTimeZoneAnnotation: ""},
+		{capacity.BudgetTimeZoneAnnotation: "Local"},
+		{capacity.MinSavingAnnotation: "-1"},
+		{capacity.MinSavingAnnotation: "NaN"},
+		{capacity.MinNodeAgeAnnotation: "-1m"},
+		{capacity.MinNodeAgeAnnotation: "ten"},
 	} {
 		got := capacity.ParsePoolAnnotations(annotations)
 		for key := range annotations {

@@ -97,16 +97,8 @@ func (s *solver) fillNodes(d *demand) {
 			open = append(open, n)
 		}
 	}
-	if len(d.keys) == 0 { // a node that takes no more now never will, unless others come first
-		for again := true; again && len(d.pods) > 0; {
-			before := len(d.pods)
-			for _, n := range open {
-				for len(d.pods) > 0 && n.takes(d) {
-					s.placeOn(n, d)
-				}
-			}
-			again = len(d.pods) < before && d.hosts.floats()
-		}
+	if len(d.keys) == 0 {
+		s.fillInOrder(d, open)
 		return
 	}
 	for len(d.pods) > 0 {
@@ -127,6 +119,19 @@ func (s *solver) fillNodes(d *demand) {
 			return
 		}
 		s.placeOn(best, d)
+	}
+}
+
+// fillInOrder fills one node after the other: a node that takes no more now never will, unless others come first.
+func (s *solver) fillInOrder(d *demand, open []*node) {
+	for again := true; again && len(d.pods) > 0; {
+		before := len(d.pods)
+		for _, n := range open {
+			for len(d.pods) > 0 && n.takes(d) {
+				s.placeOn(n, d)
+			}
+		}
+		again = len(d.pods) < before && d.hosts.floats()
 	}
 }
 
