@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -28,9 +29,12 @@ func run() int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(demoCommand(), clusterCommand())
+	root.AddCommand(planCommand(), demoCommand(), clusterCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "slipway: %v\n", err)
+		if errors.Is(err, errUnplaced) {
+			return exitUnplaced
+		}
 		return 1
 	}
 	return 0
