@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
@@ -75,15 +74,7 @@ func onItsWay(n *capacity.Node) bool {
 // template is the node a launch would bring, at its least: the labels of its cheapest offering, the smallest
 // allocatable of all its offerings, and the daemonset pods it will have.
 func template(l *plan.Launch, i int) Hypothesis {
-	off := l.Offerings[0]
-	labels := map[string]string{}
-	for _, key := range l.Requirements.Keys() {
-		if r := l.Requirements[key]; r.Finite() && len(r.Values()) == 1 {
-			labels[key] = r.Values()[0]
-		}
-	}
-	maps.Copy(labels, off.Type.Labels)
-	labels[corev1.LabelTopologyZone], labels[karpv1.CapacityTypeLabelKey] = off.Zone, off.CapacityType
+	off, labels := l.Offerings[0], l.Labels()
 	alloc := off.Type.Allocatable
 	for _, o := range l.Offerings[1:] {
 		alloc = alloc.Min(o.Type.Allocatable)
@@ -118,6 +109,15 @@ func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
 	for _, p := range pods.Reserved[n.Claim] {
 		reserved = reserved.Add(pods.Class(p).Requests)
 	}
+	// Whatever comes of what is undecided about the node, the plan holds: the first value stands for all.
+	labels := maps.Clone(n.Labels)
+	for key, r := range n.Requirements {
+		if _, decided := labels[key]; !decided && !r.AllowsAbsent() && r.Finite() {
+			if v, ok := r.Any(); ok {
+				labels[key] = v
+			}
+		}
+	}
 	h := Hypothesis{Present: slices.Clone(pods.Reserved[n.Claim]), AttachLimits: attachLimits(alloc, reserved.Volumes)}
 	alloc = alloc.Add(reserved)
 	if pool := v.Pool(n.Pool); pool != nil {
@@ -126,7 +126,7 @@ func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
 			alloc.Pods++
 		}
 	}
-	h.Node = node(n.Claim, n.Labels, n.Taints, alloc)
+	h.Node = node(n.Claim, labels, n.Taints, alloc)
 	return h
 }
 

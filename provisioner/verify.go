@@ -5,6 +5,7 @@ package provisioner
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,7 +71,7 @@ func (p Planner) Solve(ctx context.Context, in plan.Input, pods Pods) plan.Resul
 			p.Metrics.Rejected.WithLabelValues(r.Plugin).Inc()
 			log.FromContext(ctx).Info("the scheduler's filters refuse a planned placement", "pod", r.Trial.Pod.Namespace+"/"+r.Trial.Pod.Name, "reason", r.Plugin+": "+r.Reason)
 		}
-		bars := bars(&result, refusals)
+		bars := bars(&result, refusals, in.Barred)
 		if len(bars) == 0 || n == solveAgain {
 			return without(result, refusals)
 		}
@@ -78,10 +79,10 @@ func (p Planner) Solve(ctx context.Context, in plan.Input, pods Pods) plan.Resul
 	}
 }
 
-// bars turns refusals into exclusions: a class that was refused on every node of a pool is barred from the pool, one that
-// was refused on a node on its way is barred from that node. Refusals of single pods beside accepted ones bar nothing:
-// those pods are tried again later.
-func bars(r *plan.Result, refusals []Refusal) []plan.Bar {
+// bars turns refusals into exclusions: a class that was refused on every node of an instance type is barred from that type
+// in the pool, and from the whole pool if that has happened before; one that was refused on a node on its way is barred from
+// that node. Refusals of single pods beside accepted ones bar nothing: those pods are tried again later.
+func bars(r *plan.Result, refusals []Refusal, already []plan.Bar) []plan.Bar {
 	refused := map[types.UID]Refusal{}
 	for _, f := range refusals {
 		refused[f.Trial.Pod.UID] = f
@@ -92,15 +93,15 @@ func bars(r *plan.Result, refusals []Refusal) []plan.Bar {
 			out = append(out, plan.Bar{Class: pl.Pod.Class, Node: pl.Node.ID(), Reason: f.Plugin + ": " + f.Reason})
 		}
 	}
-	type pair struct {
-		class *capacity.Class
-		pool  string
+	type place struct {
+		class              *capacity.Class
+		pool, instanceType string
 	}
-	accepted, first := map[pair]bool{}, map[pair]Refusal{}
-	var order []pair
+	accepted, first := map[place]bool{}, map[place]Refusal{}
+	var order []place
 	for _, l := range r.Launches {
 		for _, q := range l.Pods {
-			k := pair{q.Class, l.Pool.Name}
+			k := place{q.Class, l.Pool.Name, l.Offerings[0].Type.Name}
 			f, no := refused[q.UID]
 			if !no {
 				accepted[k] = true
@@ -111,9 +112,14 @@ func bars(r *plan.Result, refusals []Refusal) []plan.Bar {
 		}
 	}
 	for _, k := range order {
-		if !accepted[k] {
-			out = append(out, plan.Bar{Class: k.class, Pool: k.pool, Reason: first[k].Plugin + ": " + first[k].Reason})
+		if accepted[k] {
+			continue
 		}
+		bar := plan.Bar{Class: k.class, Pool: k.pool, InstanceType: k.instanceType, Reason: first[k].Plugin + ": " + first[k].Reason}
+		if slices.ContainsFunc(already, func(b plan.Bar) bool { return b.Class == k.class && b.Pool == k.pool }) {
+			bar.InstanceType = ""
+		}
+		out = append(out, bar)
 	}
 	return out
 }

@@ -45,8 +45,8 @@ func TestJudge(t *testing.T) {
 		"refuses and accepts in turn: bounded": {
 			judge: judgeFunc(func(Trial) string { calls++; return fmt.Sprintf("reason %d", calls) }),
 			want: []string{
-				`event b Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: reason 1`,
-				`event a Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: reason 2`, "release a b",
+				`event b Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: reason 3`,
+				`event a Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: reason 4`, "release a b",
 			},
 		},
 		"is broken: the plan is carried out": {
@@ -134,13 +134,13 @@ func TestBarsAndWithout(t *testing.T) {
 	}{
 		"nothing refused": {nil, want{Launched: []string{"a-0 b-0 asks cpu=3100m pods=3"}, Placed: []string{"c-0"}}},
 		"one of two pods of a launch": {[]string{"a-0"}, want{
-			Bars: []string{"a p  F: no"}, Launched: []string{"b-0 asks cpu=2100m pods=2"}, Placed: []string{"c-0"}, Unplaced: []string{"a-0 p RefusedByScheduler F: no"},
+			Bars: []string{"a p/m5.xlarge  F: no"}, Launched: []string{"b-0 asks cpu=2100m pods=2"}, Placed: []string{"c-0"}, Unplaced: []string{"a-0 p RefusedByScheduler F: no"},
 		}},
 		"all pods of a launch: nothing is bought": {[]string{"a-0", "b-0"}, want{
-			Bars: []string{"a p  F: no", "b p  F: no"}, Placed: []string{"c-0"}, Unplaced: []string{"a-0 p RefusedByScheduler F: no", "b-0 p RefusedByScheduler F: no"},
+			Bars: []string{"a p/m5.xlarge  F: no", "b p/m5.xlarge  F: no"}, Placed: []string{"c-0"}, Unplaced: []string{"a-0 p RefusedByScheduler F: no", "b-0 p RefusedByScheduler F: no"},
 		}},
 		"a placement": {[]string{"c-0"}, want{
-			Bars: []string{"c  n1 F: no"}, Launched: []string{"a-0 b-0 asks cpu=3100m pods=3"}, Unplaced: []string{"c-0 p RefusedByScheduler F: no"},
+			Bars: []string{"c / n1 F: no"}, Launched: []string{"a-0 b-0 asks cpu=3100m pods=3"}, Unplaced: []string{"c-0 p RefusedByScheduler F: no"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,8 +150,8 @@ func TestBarsAndWithout(t *testing.T) {
 				refusals = append(refusals, Refusal{Trial: Trial{Pod: pods[types.UID("default/"+n)]}, Plugin: "F", Reason: "no"})
 			}
 			var got want
-			for _, b := range bars(&r, refusals) {
-				got.Bars = append(got.Bars, fmt.Sprintf("%s %s %s %s", b.Class.ID, b.Pool, b.Node, b.Reason))
+			for _, b := range bars(&r, refusals, nil) {
+				got.Bars = append(got.Bars, fmt.Sprintf("%s %s/%s %s %s", b.Class.ID, b.Pool, b.InstanceType, b.Node, b.Reason))
 			}
 			left := without(r, refusals)
 			for _, l := range left.Launches {
@@ -182,9 +182,28 @@ func TestBarsSpareClassesThatFitElsewhere(t *testing.T) {
 	class := builder.Class("a").CPU("1").Obj()
 	pods := builder.PodsOf(class, 2)
 	pool := builder.CapacityPool("p", shop()).Obj()
-	r := plan.Result{Launches: []plan.Launch{{Pool: pool, Pods: pods[:1], Steps: []int{0}}, {Pool: pool, Pods: pods[1:], Steps: []int{1}}}}
+	offerings := pool.Catalog.Offerings
+	r := plan.Result{Launches: []plan.Launch{
+		{Pool: pool, Pods: pods[:1], Steps: []int{0}, Offerings: offerings}, {Pool: pool, Pods: pods[1:], Steps: []int{1}, Offerings: offerings},
+	}}
 	refusals := []Refusal{{Trial: Trial{Pod: builder.Pod(pods[0].Name).UID(string(pods[0].UID)).Obj()}, Plugin: "F", Reason: "no"}}
-	if got := bars(&r, refusals); len(got) != 0 {
+	if got := bars(&r, refusals, nil); len(got) != 0 {
 		t.Errorf("bars = %v", got)
+	}
+}
+
+// TestBarsWiden checks that a class is barred from one instance type first and, when it is refused on another, from the pool.
+func TestBarsWiden(t *testing.T) {
+	class := builder.Class("a").CPU("1").Obj()
+	pods := builder.PodsOf(class, 1)
+	pool := builder.CapacityPool("p", shop()).Obj()
+	r := plan.Result{Launches: []plan.Launch{{Pool: pool, Pods: pods, Steps: []int{0}, Offerings: pool.Catalog.Offerings}}}
+	refusals := []Refusal{{Trial: Trial{Pod: builder.Pod(pods[0].Name).UID(string(pods[0].UID)).Obj()}, Plugin: "F", Reason: "no"}}
+	first := bars(&r, refusals, nil)
+	if len(first) != 1 || first[0].Class != class || first[0].Pool != "p" || first[0].InstanceType != "m5.xlarge" || first[0].Reason != "F: no" {
+		t.Errorf("first bars = %+v, want class a off m5.xlarge of pool p", first)
+	}
+	if second := bars(&r, refusals, first); len(second) != 1 || second[0].Pool != "p" || second[0].InstanceType != "" {
+		t.Errorf("second bars = %+v, want class a off pool p", second)
 	}
 }

@@ -267,6 +267,14 @@ func (c *Catalog) WithValue(key, value string) Set {
 	return NewSet(len(c.Offerings))
 }
 
+// Lacking returns the offerings whose nodes do not have the label.
+func (c *Catalog) Lacking(key string) Set {
+	if ki, ok := c.index[CanonicalKey(key)]; ok {
+		return ki.absent
+	}
+	return FullSet(len(c.Offerings))
+}
+
 // sells reports whether any offering's node satisfies q, a requirement on key.
 func (c *Catalog) sells(key string, q Requirement) bool {
 	ki := c.index[key]

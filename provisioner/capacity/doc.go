@@ -16,12 +16,12 @@
 // A [Pool] is a NodePool with its node class resolved: a [Catalog] of
 // [InstanceType] values, each sold as [Offering] values (zone × capacity type,
 // and reservation) at a price. What a pool's nodes lose to daemonset pods is
-// exact for each type: [Pool.Overhead] and [Pool.HostPorts].
+// exact for each type: [Pool.Overhead] and [Pool.RunsOn].
 //
 // A [Node] is a node that exists or is on its way; its [Phase] says how far it
 // has come. What is decided about it is in Labels, what is still open (a claim
 // without an instance may become any of several types) in Requirements. A
-// [View] is all of it at one instant; [View.Holders] finds the pods of a class.
+// [View] is all of it at one instant.
 //
 // # The three data types everything is made of
 //

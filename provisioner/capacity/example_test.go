@@ -106,7 +106,7 @@ func ExampleCatalog() {
 }
 
 // A view is the cluster at one instant. Pods are grouped into classes, so that a question about a selector is asked once a
-// class, and where its pods are is looked up.
+// class and not once a pod.
 func ExampleView() {
 	web := &capacity.Class{ID: "web", Labels: map[string]string{"app": "web"}, Terms: []capacity.Requirements{{}}}
 	v := &capacity.View{
@@ -116,8 +116,8 @@ func ExampleView() {
 			{Claim: "c1", Phase: capacity.Planned, Requirements: capacity.NewRequirements(capacity.In(corev1.LabelTopologyZone, "a", "b"))},
 		},
 	}
-	for _, n := range v.Holders()[web] {
-		fmt.Println(n.ID(), "in zone", n.Labels[corev1.LabelTopologyZone], "has", n.Pods[web])
+	for _, n := range v.Nodes {
+		fmt.Println(n.ID(), "has", n.Pods[web])
 	}
 	// Whether the planned node will be in zone a is not decided: nothing may count on it.
 	inA := []capacity.Requirements{capacity.NewRequirements(capacity.In(corev1.LabelTopologyZone, "a"))}
@@ -125,7 +125,8 @@ func ExampleView() {
 		fmt.Println(n.ID(), n.Phase, n.Satisfies(inA))
 	}
 	// Output:
-	// n1 in zone a has 3
+	// n1 has 3
+	// c1 has 0
 	// n1 Usable true
 	// c1 Planned false
 }

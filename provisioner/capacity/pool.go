@@ -13,8 +13,6 @@ type Pool struct {
 	Name string
 	// Annotations are the NodePool's own, by which people move what the planner does with it.
 	Annotations map[string]string
-	// Problems are mistakes in the pool that do not stop it, each naming the annotation, the value and the remedy.
-	Problems []string
 	// Evenness is how much dearer, in parts of its price, a node of the pool counts that could hold everything that is being
 	// planned; nil for the planner's default. See EvennessAnnotation.
 	Evenness *float64
@@ -60,12 +58,25 @@ type ClassRef struct {
 	Name  string
 }
 
-// HostPorts returns the ports that the daemonset pods of such a node bind: no pod that wants one of them fits on it.
-func (p *Pool) HostPorts(t *InstanceType, labels map[string]string) []HostPort {
-	var out []HostPort
-	for _, d := range p.Daemons {
-		if len(d.HostPorts) > 0 && p.Runs(d, t, labels) {
-			out = append(out, d.HostPorts...)
+// RunsOn returns the offerings on whose nodes the daemonset class may run: what its pods bind and select there matters to
+// every pod beside them.
+func (p *Pool) RunsOn(d *Class) Set {
+	out := NewSet(len(p.Catalog.Offerings))
+	if _, ok := d.Tolerates(p.Taints); !ok {
+		return out
+	}
+	for _, term := range d.Terms {
+		bought := Requirements{}
+		open := true
+		for key, q := range term {
+			if p.Catalog.Defines(key) {
+				bought[key] = q
+				continue
+			}
+			open = open && p.possible(key, q)
+		}
+		if open {
+			out = out.Or(p.Catalog.Match(bought))
 		}
 	}
 	return out

@@ -86,21 +86,31 @@ func TestPoolOverhead(t *testing.T) {
 	}
 }
 
-func TestPoolHostPorts(t *testing.T) {
+func TestPoolRunsOn(t *testing.T) {
 	c := shelf()
-	p := builder.CapacityPool("p", c).Daemons(
-		builder.Class("exporter").HostPort(9100).Obj(),
-		builder.Class("gpu-exporter").HostPort(9400).Term(capacity.Exists(gpuLabel)).Obj(),
-		builder.Class("silent").Obj(),
-	).Obj()
-	for typ, want := range map[string][]int32{"m5.large": {9100}, "g4dn.xlarge": {9100, 9400}} {
-		var got []int32
-		for _, h := range p.HostPorts(c.Type(typ), nil) {
-			got = append(got, h.Port)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("host ports on %s (-want +got):\n%s", typ, diff)
-		}
+	p := builder.CapacityPool("p", c).Taint("team", "x", corev1.TaintEffectNoSchedule).Require(capacity.Exists("rack")).Obj()
+	all := capacity.FullSet(len(c.Offerings))
+	tolerant := func(id string) *builder.ClassBuilder {
+		return builder.Class(id).Tolerate(corev1.Toleration{Operator: corev1.TolerationOpExists})
+	}
+	for name, tc := range map[string]struct {
+		daemon *builder.ClassBuilder
+		want   capacity.Set
+	}{
+		"every node":               {tolerant("d"), all},
+		"a taint it does not take": {builder.Class("d"), capacity.NewSet(len(c.Offerings))},
+		"a label of the type":      {tolerant("d").Term(capacity.Exists(gpuLabel)), c.Match(capacity.NewRequirements(capacity.Exists(gpuLabel)))},
+		"a zone":                   {tolerant("d").Term(capacity.In(corev1.LabelTopologyZone, "a")), c.WithValue(corev1.LabelTopologyZone, "a")},
+		"a label that may be so":   {tolerant("d").Term(capacity.In("rack", "1")), all},
+		"a label no node has":      {tolerant("d").Term(capacity.In("shelf", "1")), capacity.NewSet(len(c.Offerings))},
+		"one of two":               {tolerant("d").Term(capacity.In("shelf", "1")).Term(capacity.In(corev1.LabelTopologyZone, "a")), c.WithValue(corev1.LabelTopologyZone, "a")},
+		"a node by its name":       {tolerant("d").Term(capacity.In(capacity.NodeNameField, "n1")), capacity.NewSet(len(c.Offerings))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, p.RunsOn(tc.daemon.Obj())); diff != "" {
+				t.Errorf("offerings (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

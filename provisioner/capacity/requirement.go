@@ -183,6 +183,34 @@ func (r Requirement) withinBounds(value string) bool {
 	return err == nil && (r.gte == nil || n >= *r.gte) && (r.lte == nil || n <= *r.lte)
 }
 
+// Any returns one value the requirement allows, always the same one: the first of a list, else the smallest integer that is
+// not negative, as Karpenter draws them (any other could not be a label). False if there is none.
+func (r Requirement) Any() (string, bool) {
+	if !r.complement {
+		for _, v := range r.values {
+			if r.withinBounds(v) {
+				return v, true
+			}
+		}
+		return "", false
+	}
+	n := int64(0)
+	if r.gte != nil {
+		n = max(n, *r.gte)
+	}
+	for range len(r.values) + 1 { // each value that is left out excludes one integer
+		v := strconv.FormatInt(n, 10)
+		if r.Has(v) {
+			return v, true
+		}
+		if n == math.MaxInt64 {
+			break
+		}
+		n++
+	}
+	return "", false
+}
+
 // AllowsAbsent reports whether a node without the label satisfies the requirement.
 func (r Requirement) AllowsAbsent() bool { return !r.present }
 

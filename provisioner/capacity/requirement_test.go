@@ -41,6 +41,40 @@ func is(op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorReq
 	return builder.Requirement("k", op, values...)
 }
 
+func must(t *testing.T, key string, op corev1.NodeSelectorOperator, value string) capacity.Requirement {
+	t.Helper()
+	r, err := capacity.NewRequirement(key, op, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestAny(t *testing.T) {
+	for name, tc := range map[string]struct {
+		r    capacity.Requirement
+		want string
+		ok   bool
+	}{
+		"a list":            {capacity.In("k", "b", "a"), "a", true},
+		"nothing":           {capacity.In("k"), "", false},
+		"no label":          {capacity.DoesNotExist("k"), "", false},
+		"anything":          {capacity.Exists("k"), "0", true},
+		"all but some":      {not(t, "k", "0", "2", "1", "x"), "3", true},
+		"more than":         {must(t, "k", corev1.NodeSelectorOpGt, "6"), "7", true},
+		"between":           {must(t, "k", corev1.NodeSelectorOpGt, "6").Intersect(must(t, "k", corev1.NodeSelectorOpLt, "8")), "7", true},
+		"between, but one":  {must(t, "k", corev1.NodeSelectorOpGt, "6").Intersect(must(t, "k", corev1.NodeSelectorOpLt, "8")).Intersect(not(t, "k", "7")), "", false},
+		"less than nothing": {must(t, "k", corev1.NodeSelectorOpLt, "0"), "", false},
+		"the last integer":  {must(t, "k", capacity.OpGte, "9223372036854775807").Intersect(not(t, "k", "9223372036854775807")), "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := tc.r.Any(); got != tc.want || ok != tc.ok {
+				t.Errorf("Any of %s = %q, %v; want %q, %v", tc.r, got, ok, tc.want, tc.ok)
+			}
+		})
+	}
+}
+
 func TestRequirement(t *testing.T) {
 	type want struct {
 		Allowed    []string // of: "", a, b, 4, 5, 6, 7

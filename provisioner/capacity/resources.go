@@ -137,7 +137,7 @@ func (r Resources) AddTimes(o Resources, n int64) Resources {
 	r.Ephemeral = plus(r.Ephemeral, times(n, o.Ephemeral))
 	r.Pods = plus(r.Pods, times(n, o.Pods))
 	if len(o.Extended) > 0 && n != 0 {
-		r.Extended = mergeExtended(r.Extended, o.Extended, n)
+		r.Extended = slices.DeleteFunc(merge(r.Extended, o.Extended, n), func(q Quantity) bool { return q.Value == 0 })
 	}
 	if len(o.Volumes) > 0 && n != 0 {
 		r.Volumes = mergeVolumes(r.Volumes, o.Volumes, n)
@@ -145,8 +145,8 @@ func (r Resources) AddTimes(o Resources, n int64) Resources {
 	return r
 }
 
-// mergeExtended returns a + n·b as a new sorted slice; both inputs stay as they are.
-func mergeExtended(a, b []Quantity, n int64) []Quantity {
+// merge returns a + n·b as a new sorted slice; both inputs stay as they are.
+func merge(a, b []Quantity, n int64) []Quantity {
 	out := make([]Quantity, 0, len(a)+len(b))
 	i, j := 0, 0
 	for i < len(a) || j < len(b) {
@@ -158,9 +158,7 @@ func mergeExtended(a, b []Quantity, n int64) []Quantity {
 			out = append(out, Quantity{Name: b[j].Name, Value: times(n, b[j].Value)})
 			j++
 		default:
-			if v := plus(a[i].Value, times(n, b[j].Value)); v != 0 {
-				out = append(out, Quantity{Name: a[i].Name, Value: v})
-			}
+			out = append(out, Quantity{Name: a[i].Name, Value: plus(a[i].Value, times(n, b[j].Value))})
 			i, j = i+1, j+1
 		}
 	}

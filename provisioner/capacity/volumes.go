@@ -41,27 +41,15 @@ func (r Resources) volumesFit(free Resources) bool {
 	return true
 }
 
-// mergeVolumes returns a + n·b as a new sorted slice. What is taken (n < 0) out of no limit leaves no limit, and a limit that
-// is used up stays, as zero.
+// mergeVolumes returns a + n·b. What is taken (n < 0) out of no limit leaves no limit, and a limit that is used up stays, as
+// zero.
 func mergeVolumes(a, b []Quantity, n int64) []Quantity {
-	out := make([]Quantity, 0, len(a)+len(b))
-	i, j := 0, 0
-	for i < len(a) || j < len(b) {
-		switch {
-		case j == len(b) || (i < len(a) && a[i].Name < b[j].Name):
-			out = append(out, a[i])
-			i++
-		case i == len(a) || b[j].Name < a[i].Name:
-			if n > 0 {
-				out = append(out, Quantity{Name: b[j].Name, Value: times(n, b[j].Value)})
-			}
-			j++
-		default:
-			out = append(out, Quantity{Name: a[i].Name, Value: plus(a[i].Value, times(n, b[j].Value))})
-			i, j = i+1, j+1
-		}
+	if n < 0 {
+		b = slices.DeleteFunc(slices.Clone(b), func(q Quantity) bool {
+			return !slices.ContainsFunc(a, func(have Quantity) bool { return have.Name == q.Name })
+		})
 	}
-	return out
+	return merge(a, b, n)
 }
 
 // minLimits is the minimum by name of two sets of limits, a missing name being no limit.

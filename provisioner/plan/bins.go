@@ -81,8 +81,14 @@ func (b *bin) room(it *item, n int) int {
 	return n
 }
 
+// compatible reports whether one node can have the labels that both ask for.
 func compatible(a, b capacity.Requirements) bool {
-	return len(a) == 0 || len(b) == 0 || a.Overlaps(b) == nil
+	for key, r := range a {
+		if o, ok := b[key]; ok && !hasValue(r.Intersect(o)) {
+			return false
+		}
+	}
+	return true
 }
 
 // put moves n pods of the item into the bin. Domains were counted when the item was split off; hosts are counted here.

@@ -38,7 +38,7 @@ type candidate struct {
 }
 
 // bestShape is the shape whose filling around a pod of the seed is worth most per dollar. Pods that have to share a host with
-// each other get the one that holds most of them: what does not go into this node goes nowhere.
+// each other, whatever rows they are of, get the one that holds most of them: what does not go into this node goes nowhere.
 func (k *packer) bestShape(seed *row, pieces []*piece) (*shape, []pieceTake) {
 	var best *shape
 	var bestTakes []pieceTake
@@ -57,8 +57,8 @@ func (k *packer) bestShape(seed *row, pieces []*piece) (*shape, []pieceTake) {
 		tried = append(tried, candidate{c.sh, e})
 		held := 0
 		for _, t := range takes {
-			if t.p == &seed.piece {
-				held = t.n
+			if t.p == &seed.piece || (clings && k.rows[t.p.index].near() == seed.near()) {
+				held += t.n
 			}
 		}
 		if better := e > top*(1+1e-9); (clings && held > most) || (better && (!clings || held == most)) {
@@ -89,7 +89,7 @@ func (k *packer) promising(seed *row, pieces []*piece) []candidate {
 		if !k.affords(sh) {
 			k.tight = true
 			for _, it := range seed.items {
-				it.blocked(LimitReached, sh.pool.Name, sh.pool.left.String())
+				it.blocked(LimitReached, sh.pool.Name, k.whyNot(sh))
 			}
 			continue
 		}

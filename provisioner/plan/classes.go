@@ -6,6 +6,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,6 +27,8 @@ type demand struct {
 	hosts    hostRules       // the part of its rules that is about hosts
 	hostSig  int             // equal numbers are equal rules about hosts
 	nodeBars map[string]bool
+	company  bool    // daemonset pods on its new nodes are all the company its affinity asks for
+	choices  []*item // the domains its pods can be dealt to
 }
 
 // fit is how a class and a pool go together.
@@ -39,6 +42,7 @@ type fit struct {
 	customKey string // custom, spelled out
 	why       Reason
 	detail    string
+	stage     int8 // how far the term came that detail is about
 }
 
 // compile groups the pods and matches every class with every pool.
@@ -46,29 +50,32 @@ func (s *solver) compile() {
 	for i, p := range s.in.View.Pools {
 		s.pools = append(s.pools, preparePool(p, i))
 	}
-	byClass := map[*capacity.Class]map[int32]*demand{}
+	s.byClass = map[demandKey]*demand{}
 	for _, p := range s.in.Pods {
-		m := byClass[p.Class]
-		if m == nil {
-			m = map[int32]*demand{}
-			byClass[p.Class] = m
-		}
-		d := m[p.Priority]
+		key := demandKey{p.Class, p.Priority}
+		d := s.byClass[key]
 		if d == nil {
 			d = &demand{class: p.Class, priority: p.Priority}
-			m[p.Priority] = d
+			s.byClass[key] = d
 			s.demands = append(s.demands, d)
 		}
 		d.pods = append(d.pods, p)
 	}
 	bars := s.barsByClass()
-	fits := map[*capacity.Class][]fit{}
+	type match struct {
+		fits    []fit
+		company bool
+	}
+	matches := map[*capacity.Class]match{}
 	for _, d := range s.demands {
 		slices.SortFunc(d.pods, func(a, b *capacity.Pod) int { return strings.Compare(string(a.UID), string(b.UID)) })
-		if fits[d.class] == nil {
-			fits[d.class] = s.matchPools(d.class, bars[d.class])
+		m, ok := matches[d.class]
+		if !ok {
+			m.fits = s.matchPools(d.class, bars[d.class])
+			m.company = s.amongDaemons(d.class, m.fits)
+			matches[d.class] = m
 		}
-		d.pools = fits[d.class]
+		d.pools, d.company = m.fits, m.company
 		d.nodeBars = bars[d.class].nodes
 	}
 	// Priority first; then size by the larger share of a typical node (1 core ≈ 4 GiB); ties by ID, so that the order of the input never matters.
@@ -86,8 +93,16 @@ func size(r capacity.Resources) int64 {
 	return n
 }
 
+// demandKey is what tells demands apart.
+type demandKey struct {
+	class    *capacity.Class
+	priority int32
+}
+
+// bars are where a class must not go: whole pools, and instance types of pools, each with the reason, and nodes.
 type bars struct {
 	pools map[string]string
+	types map[string]map[string]string
 	nodes map[string]bool
 }
 
@@ -96,13 +111,18 @@ func (s *solver) barsByClass() map[*capacity.Class]bars {
 	for _, b := range s.in.Barred {
 		v, ok := out[b.Class]
 		if !ok {
-			v = bars{pools: map[string]string{}, nodes: map[string]bool{}}
+			v = bars{pools: map[string]string{}, types: map[string]map[string]string{}, nodes: map[string]bool{}}
 			out[b.Class] = v
 		}
-		if b.Node != "" {
+		switch {
+		case b.Node != "":
 			v.nodes[b.Node] = true
-		} else {
+		case b.InstanceType == "":
 			v.pools[b.Pool] = b.Reason
+		case v.types[b.Pool] == nil:
+			v.types[b.Pool] = map[string]string{b.InstanceType: b.Reason}
+		default:
+			v.types[b.Pool][b.InstanceType] = b.Reason
 		}
 	}
 	return out
@@ -115,24 +135,21 @@ func (s *solver) matchPools(c *capacity.Class, b bars) []fit {
 			out[i] = fit{why: Refused, detail: why}
 			continue
 		}
-		out[i] = p.match(c)
+		out[i] = p.match(c, b.types[p.Name])
 	}
 	return out
 }
 
-// match checks a class against a pool in the order of the Reason constants.
-func (q *pool) match(c *capacity.Class) fit {
+// match checks a class against a pool in the order of the Reason constants. barred are instance types the class must not have.
+func (q *pool) match(c *capacity.Class, barred map[string]string) fit {
 	if c.Unsupported != "" {
 		return fit{why: Incompatible, detail: c.Unsupported}
 	}
-	if q.Blocked != "" {
-		return fit{why: PoolNotReady, detail: q.Blocked}
-	}
-	if q.Catalog == nil {
-		return fit{why: PoolNotReady, detail: "nothing is known about its instance types yet"}
-	}
 	if t, ok := c.Tolerates(q.Taints); !ok {
 		return fit{why: TaintNotToler, detail: fmt.Sprintf("taint %s is not tolerated", t.ToString())}
+	}
+	if q.Blocked != "" || q.Catalog == nil {
+		return q.matchBlocked(c)
 	}
 	f := q.matchTerms(c)
 	if !f.ok {
@@ -141,6 +158,22 @@ func (q *pool) match(c *capacity.Class) fit {
 	if f.wide.set.Empty() {
 		return fit{why: NoOffering, detail: q.noOffering()}
 	}
+	set := f.wide.set
+	for _, name := range slices.Sorted(maps.Keys(barred)) {
+		if set = set.AndNot(q.Catalog.WithValue(corev1.LabelInstanceTypeStable, name)); set.Empty() {
+			return fit{why: Refused, detail: barred[name]}
+		}
+	}
+	set, why, detail := q.beside(c, set)
+	if set.Empty() {
+		return fit{why: why, detail: detail}
+	}
+	return q.sizedFit(f, set, c)
+}
+
+// sizedFit narrows a fit to the offerings of a set that hold a pod of the class.
+func (q *pool) sizedFit(f fit, set capacity.Set, c *capacity.Class) fit {
+	f.wide = q.intern(set)
 	if f.mask = q.holding(f.wide, c.Requests); f.mask.set.Empty() {
 		return fit{why: TooLarge, detail: q.tooLarge(f.wide.set, c.Requests)}
 	}
@@ -150,8 +183,64 @@ func (q *pool) match(c *capacity.Class) fit {
 	return f
 }
 
+// matchBlocked says whether a pool from which nothing can be bought now would do for the class otherwise: only then is it
+// what the pod waits for.
+func (q *pool) matchBlocked(c *capacity.Class) fit {
+	defines := wellKnown
+	if q.Catalog != nil {
+		defines = q.Catalog.Defines
+	}
+	if q.Requirements != nil {
+		out := fit{why: Incompatible}
+		for _, term := range c.Terms {
+			m := q.Requirements.Compatible(term, defines)
+			if m == nil {
+				out.ok = true
+				break
+			}
+			out.further(m.Error(), stageOf(m))
+		}
+		if !out.ok {
+			return out
+		}
+	}
+	if q.Blocked != "" {
+		return fit{why: PoolNotReady, detail: q.Blocked}
+	}
+	return fit{why: PoolNotReady, detail: "nothing is known about its instance types yet"}
+}
+
+// wellKnown reports whether the instance that is bought may define the label, as far as its key tells.
+func wellKnown(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	return ok && slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "k8s.aws", "karpenter.sh"}, func(known string) bool {
+		return domain == known || strings.HasSuffix(domain, "."+known)
+	})
+}
+
+// How far a term of a class came with a pool: the one that came furthest is the one to name.
+const (
+	noLabel int8 = iota + 1
+	noValue
+	noType
+)
+
+func stageOf(m *capacity.Mismatch) int8 {
+	if m.Offered.Key == "" {
+		return noLabel
+	}
+	return noValue
+}
+
+// further notes why a term failed, unless another came as far.
+func (f *fit) further(detail string, stage int8) {
+	if stage > f.stage {
+		f.detail, f.stage = detail, stage
+	}
+}
+
 // matchTerms unites the offerings of all alternatives that need no choice of custom labels; only if there is none, the
-// first alternative that does is taken.
+// first alternative that does and has an offering is taken.
 func (q *pool) matchTerms(c *capacity.Class) fit {
 	key := placement(c.Terms)
 	if f, ok := q.terms[key]; ok {
@@ -159,7 +248,7 @@ func (q *pool) matchTerms(c *capacity.Class) fit {
 	}
 	f, set := q.uniteTerms(c)
 	if f.ok {
-		f.wide = q.intern(set.And(q.open))
+		f.wide = q.intern(set)
 		f.customKey = spell(f.custom)
 	}
 	q.terms[key] = f
@@ -172,18 +261,23 @@ func (q *pool) uniteTerms(c *capacity.Class) (fit, capacity.Set) {
 	var all, some capacity.Set
 	for _, term := range c.Terms {
 		if m := q.Requirements.Compatible(term, q.Catalog.Defines); m != nil {
-			out.detail = cmp.Or(out.detail, m.Error())
+			out.further(m.Error(), stageOf(m))
 			continue
 		}
-		custom := q.custom(term)
+		custom, m := q.custom(term)
+		if m != nil {
+			out.further(m.Error(), noValue)
+			continue
+		}
 		mask := q.Catalog.Match(q.Requirements.And(term))
 		if mask.Empty() {
-			out.detail = cmp.Or(out.detail, fmt.Sprintf("no instance type satisfies %s together with the pool's requirements", term))
+			out.further(fmt.Sprintf("no instance type satisfies %s together with the pool's requirements", term), noType)
 			continue
 		}
+		mask = mask.And(q.open)
 		switch {
 		case len(custom) > 0:
-			if !narrowed.ok {
+			if !narrowed.ok || (some.Empty() && !mask.Empty()) {
 				narrowed, some = fit{ok: true, custom: custom}, mask
 			}
 		case out.ok:
@@ -192,16 +286,17 @@ func (q *pool) uniteTerms(c *capacity.Class) (fit, capacity.Set) {
 			out.ok, all = true, mask
 		}
 	}
-	if !out.ok && narrowed.ok {
+	if narrowed.ok && (!out.ok || (all.Empty() && !some.Empty())) {
 		return narrowed, some
 	}
 	return out, all
 }
 
-// custom returns the part of a term that narrows labels the pool leaves open.
-func (q *pool) custom(term capacity.Requirements) capacity.Requirements {
+// custom returns the part of a term that narrows labels the pool leaves open. A node needs one value for each: there is a
+// mismatch if none is left.
+func (q *pool) custom(term capacity.Requirements) (capacity.Requirements, *capacity.Mismatch) {
 	var out capacity.Requirements
-	for key, r := range term {
+	for _, key := range term.Keys() {
 		if q.Catalog.Defines(key) {
 			continue
 		}
@@ -212,9 +307,18 @@ func (q *pool) custom(term capacity.Requirements) capacity.Requirements {
 		if out == nil {
 			out = capacity.Requirements{}
 		}
-		out[key] = have.Intersect(r)
+		out[key] = have.Intersect(term[key])
+		if !hasValue(out[key]) {
+			return nil, &capacity.Mismatch{Key: key, Wanted: term[key], Offered: have}
+		}
 	}
-	return out
+	return out, nil
+}
+
+// hasValue reports whether a node can satisfy the requirement, with a value or without the label.
+func hasValue(r capacity.Requirement) bool {
+	_, ok := r.Any()
+	return ok || r.AllowsAbsent()
 }
 
 func (q *pool) noOffering() string {

@@ -111,22 +111,25 @@ func (cs *counters) of(c *capacity.Class) []*counter {
 // topology builds the counters and rules that the demanded classes need and fills in the pods of the view.
 func (s *solver) topology() {
 	cs := newCounters()
+	s.counters = cs
 	for _, d := range s.demands {
 		c := d.class
 		for _, sp := range c.Spread {
 			ct := s.spreadCounter(cs, d, sp)
-			d.rules = append(d.rules, &rule{kind: spread, key: sp.Key, counter: ct, self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, domains: s.domains(d, sp), hosts: s.hostsFor(d, sp)})
+			d.rules = append(d.rules, &rule{kind: spread, key: sp.Key, counter: ct, self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, over: sp, hosts: s.hostsFor(d, sp)})
+			s.setDomains(d, d.rules[len(d.rules)-1], s.nodes)
+			s.addPossible(d, d.rules[len(d.rules)-1])
 		}
-		for _, t := range c.Affinity {
-			d.rules = append(d.rules, &rule{kind: affinity, key: t.Key, counter: cs.get("t\x00"+t.ID, t.Key, t.Selector, t.Matches), self: t.Matches(c)})
-		}
+		s.nearRules(cs, d)
 		for _, t := range c.AntiAffinity {
-			d.rules = append(d.rules, &rule{kind: anti, key: t.Key, counter: cs.get("t\x00"+t.ID, t.Key, t.Selector, t.Matches), self: t.Matches(c)})
+			ct := cs.get("a\x00"+t.ID, t.Key, t.Selector, t.Matches)
+			ct.anywhere = true
+			d.rules = append(d.rules, &rule{kind: anti, key: t.Key, counter: ct, self: t.Matches(c)})
 		}
 	}
 	s.inverse(cs)
 	for _, n := range s.nodes {
-		s.count(cs, n)
+		cs.count(n)
 	}
 	sigs := map[string]int{"": 0}
 	for _, d := range s.demands {
@@ -140,23 +143,67 @@ func (s *solver) topology() {
 	}
 }
 
-// count adds the pods of a node of the view to the counters.
-func (s *solver) count(cs *counters, n *node) {
+// nearRules adds the demand's affinity terms. Its first pod may go anywhere, if it counts for all of them itself: while no
+// pod counts for any of them (plugin InterPodAffinity).
+func (s *solver) nearRules(cs *counters, d *demand) {
+	var group []*counter
+	self := true
+	from := len(d.rules)
+	for _, t := range d.class.Affinity {
+		ct := cs.get("t\x00"+t.ID, t.Key, t.Selector, t.Matches)
+		group = append(group, ct)
+		self = self && t.Matches(d.class)
+		d.rules = append(d.rules, &rule{kind: affinity, key: t.Key, counter: ct, daemons: d.company, fresh: s.hosts})
+	}
+	for _, r := range d.rules[from:] {
+		r.self, r.group = self, group
+		if r.aboutHosts() { // every pod that is counted anywhere is on a host; those dealt to a zone before they have one are not
+			r.group = []*counter{r.counter}
+		}
+	}
+}
+
+// count adds the pods of a node to the counters.
+func (cs *counters) count(n *node) {
 	for c, k := range n.Pods {
 		for _, ct := range cs.of(c) {
-			if ct.on != nil && !ct.on(n) {
-				continue
-			}
-			counted := k
-			if !ct.ending {
-				counted = max(k-n.Terminating[c], 0)
-			}
-			if ct.hosts != nil {
-				ct.addHost(n.host, counted)
-			} else if dom, ok := n.domain(ct.key); ok {
-				ct.add(dom, counted)
+			if ct.ending {
+				ct.note(n, k)
+			} else {
+				ct.note(n, max(k-n.Terminating[c], 0))
 			}
 		}
+	}
+	for _, c := range n.coming {
+		for _, ct := range cs.of(c) {
+			ct.note(n, 1)
+		}
+	}
+}
+
+// note counts k pods on a node. Where it is not decided in which domain the node will be, none is sure to have them, but any
+// may have: that is what matters to those that want to be apart.
+func (c *counter) note(n *node, k int) {
+	if c.on != nil && !c.on(n) {
+		return
+	}
+	if c.hosts != nil {
+		c.addHost(n.host, k)
+		return
+	}
+	if dom, ok := n.domain(c.key); ok {
+		c.add(dom, k)
+		return
+	}
+	open, undecided := n.Requirements[c.key]
+	switch {
+	case !undecided:
+	case c.anywhere && open.Finite():
+		for _, dom := range open.Values() {
+			c.add(dom, k)
+		}
+	default:
+		c.total += k // they are somewhere: nobody is the first of their group
 	}
 }
 
@@ -255,6 +302,9 @@ func (s *solver) inverse(cs *counters) {
 		for c := range n.Pods {
 			note(c)
 		}
+		for _, c := range n.coming {
+			note(c)
+		}
 	}
 	for _, d := range s.demands {
 		note(d.class)
@@ -277,61 +327,8 @@ func (s *solver) inverse(cs *counters) {
 		for _, sel := range selects.of(d.class) {
 			o := of[sel]
 			ct := cs.ofOwners("o\x00"+o.term.ID, o.term.Key, o.owners)
+			ct.anywhere = true
 			d.rules = append(d.rules, &rule{kind: anti, key: o.term.Key, counter: ct, self: o.owners[d.class]})
 		}
 	}
-}
-
-// domains are the values of a spread's key that count for the class: those of nodes its policies admit and those a new
-// node of a pool it fits could have. Nil for host names.
-func (s *solver) domains(d *demand, sp capacity.Spread) map[string]bool {
-	if sp.Key == corev1.LabelHostname {
-		return nil
-	}
-	out := map[string]bool{}
-	for _, n := range s.nodes {
-		if n.Phase == capacity.Leaving && n.Name == "" {
-			continue // it never joined and will not
-		}
-		if v, ok := n.domain(sp.Key); ok && n.countsFor(d.class, sp) {
-			out[v] = true
-		}
-	}
-	for i, f := range d.pools {
-		if f.ok {
-			for _, v := range s.pools[i].valuesOf(sp.Key, f) {
-				out[v] = true
-			}
-		}
-	}
-	return out
-}
-
-// hostsFor are the hosts a spread over hosts counts, nil where a new one can be bought or the spread is over something else.
-func (s *solver) hostsFor(d *demand, sp capacity.Spread) []int {
-	if sp.Key != corev1.LabelHostname || len(s.in.View.Pools) > 0 {
-		return nil
-	}
-	out := []int{}
-	for _, n := range s.nodes {
-		if n.Name != "" && n.countsFor(d.class, sp) {
-			out = append(out, n.host)
-		}
-	}
-	return out
-}
-
-// valuesOf lists the values of a label key that a new node of the pool could have for a class.
-func (q *pool) valuesOf(key string, f fit) []string {
-	if q.Catalog.Defines(key) {
-		return q.valuesIn(key, f.mask)
-	}
-	r, ok := f.custom[key]
-	if !ok {
-		r, ok = q.Requirements[key]
-	}
-	if ok && r.Finite() {
-		return r.Values()
-	}
-	return nil
 }

@@ -21,7 +21,7 @@ func (s *solver) explain() {
 				detail = t
 			}
 		}
-		if why == TopologyBlocks {
+		if why == TopologyBlocks && detail == "" {
 			detail = topologyDetail(st.d)
 		}
 		if st.item != nil {

@@ -78,7 +78,6 @@ func (l *limit) String() string {
 func (b *bin) launch(most int) Launch {
 	p := b.pool
 	out := Launch{Pool: p.Pool}
-	out.Pods, out.Steps = b.deal()
 	demand := b.requests()
 	kind := p.Catalog.TypeOf(b.chosen)
 	out.Requests = demand.Add(p.overhead[kind])
@@ -96,7 +95,8 @@ func (b *bin) launch(most int) Launch {
 		return fits[t] > 0
 	}
 	m := p.product(p.pinned(b.mask(), b.chosen), b.chosen)
-	picked := p.pick(m, most, roomy)
+	near := p.near(m, b.chosen, (1+fallback)*most, roomy)
+	picked := p.pick(m, near, most, roomy)
 	for i, o := range picked {
 		off := p.Catalog.Offerings[o]
 		if i == 0 {
@@ -106,7 +106,14 @@ func (b *bin) launch(most int) Launch {
 		largest, least = largest.Max(off.Type.Capacity), least.Min(off.Type.Allocatable)
 	}
 	p.left.used = p.left.used.Add(largest.Max(chosen).Sub(chosen))
-	out.Requirements = b.requirements(slices.Concat(out.Offerings, p.others(m, picked, largest, least, fallback*most)))
+	offs := slices.Clone(out.Offerings)
+	for _, o := range near {
+		off := &p.Catalog.Offerings[o]
+		if o > picked[len(picked)-1] && largest.Max(off.Type.Capacity).Equal(largest) && least.Fits(off.Type.Allocatable) {
+			offs = append(offs, *off)
+		}
+	}
+	out.Requirements = b.requirements(offs)
 	return out
 }
 
@@ -115,43 +122,75 @@ func (b *bin) launch(most int) Launch {
 // smaller than the planned ones, so that limits and room hold whichever of them is bought.
 const fallback = 2
 
-// others lists up to most offerings of a mask that were not picked and are within the sizes of those that were.
-func (q *pool) others(m *mask, picked []int, largest, least capacity.Resources, most int) []capacity.CatalogOffering {
-	var out []capacity.CatalogOffering
-	if len(picked) == 0 {
-		return nil
+// dearest is how many times the price of its cheapest offering of a capacity type an offering of a launch may cost: EC2 may
+// take any that the launch names.
+const dearest = 2
+
+// devices reports whether the instance type has devices of a kind that the other has not: its nodes are not for pods without
+// need of one.
+func devices(t, other *capacity.InstanceType) bool {
+	for _, key := range [...]string{"karpenter.k8s.aws/instance-gpu-count", "karpenter.k8s.aws/instance-accelerator-count"} {
+		if t.Labels[key] != "" && other.Labels[key] == "" {
+			return true
+		}
 	}
+	return false
+}
+
+// near lists up to most offerings of a mask, cheapest first, that fit, are near enough to the cheapest of their capacity type in
+// price, and have no devices that the chosen one has not.
+func (q *pool) near(m *mask, chosen, most int, fits func(int) bool) []int {
+	kinds := q.kindsIn(m)
+	first := make(map[string]float64, kinds)
+	end := 0.0 // what the dearest may cost that is near its cheapest
+	var out []int
 	for o := range m.set.All {
 		off := &q.Catalog.Offerings[o]
-		if len(out) == most {
+		if len(out) == most || (len(first) == kinds && off.Price > end) {
 			break
 		}
-		if o > picked[len(picked)-1] && largest.Max(off.Type.Capacity).Equal(largest) && least.Fits(off.Type.Allocatable) {
-			out = append(out, *off)
+		if !fits(o) || devices(off.Type, q.Catalog.Offerings[chosen].Type) {
+			continue
+		}
+		least, seen := first[off.CapacityType]
+		if !seen {
+			least = off.Price
+			first[off.CapacityType] = least
+			end = dearest * least
+		}
+		if off.Price <= dearest*least {
+			out = append(out, o)
 		}
 	}
 	return out
 }
 
+// dealt is a pod of a launch.
+type dealt struct {
+	it   *item
+	pod  *capacity.Pod
+	step int
+}
+
 // deal takes the bin's pods from their items, in the order of the plan.
-func (b *bin) deal() (pods []*capacity.Pod, steps []int) {
-	type dealt struct {
-		pod  *capacity.Pod
-		step int
-	}
+func (b *bin) deal() []dealt {
 	var all []dealt
 	for _, t := range b.takes {
 		for i := range t.n {
-			all = append(all, dealt{t.it.pods[i], t.it.steps[i]})
+			all = append(all, dealt{t.it, t.it.pods[i], t.it.steps[i]})
 		}
 		t.it.pods, t.it.steps = t.it.pods[t.n:], t.it.steps[t.n:]
 	}
 	slices.SortFunc(all, func(a, b dealt) int { return a.step - b.step })
-	pods, steps = make([]*capacity.Pod, len(all)), make([]int, len(all))
+	return all
+}
+
+// hold sets the launch's pods.
+func (l *Launch) hold(all []dealt) {
+	l.Pods, l.Steps = make([]*capacity.Pod, len(all)), make([]int, len(all))
 	for i, d := range all {
-		pods[i], steps[i] = d.pod, d.step
+		l.Pods[i], l.Steps[i] = d.pod, d.step
 	}
-	return pods, steps
 }
 
 // product narrows a set of offerings until it is everything the pool sells in its types × zones × capacity types: a
@@ -193,7 +232,22 @@ func (l *limit) spare(extra capacity.Resources) bool {
 	return true
 }
 
-// requirements are the pool's, what pods chose of its open labels, and the offerings spelled out.
+// decided gives labels that are still open one value each, which the node then has and pods can count on. Labels whose value
+// the launch chooses stay open.
+func (q *pool) decided(reqs capacity.Requirements) capacity.Requirements {
+	for _, key := range reqs.Keys() {
+		r := reqs[key]
+		if _, later := q.Catalog.Choices[key]; later || q.Catalog.Defines(key) || (r.Finite() && len(r.Values()) < 2) {
+			continue
+		}
+		if v, ok := r.Any(); ok {
+			reqs = reqs.With(capacity.In(key, v))
+		}
+	}
+	return reqs
+}
+
+// requirements are the pool's, with one value for each of its open labels, and the offerings spelled out.
 func (b *bin) requirements(offs []capacity.CatalogOffering) capacity.Requirements {
 	var types, zones, capacityTypes []string
 	add := func(list []string, v string) []string {
@@ -205,7 +259,7 @@ func (b *bin) requirements(offs []capacity.CatalogOffering) capacity.Requirement
 	for i := range offs {
 		types, zones, capacityTypes = add(types, offs[i].Type.Name), add(zones, offs[i].Zone), add(capacityTypes, offs[i].CapacityType)
 	}
-	reqs := b.pool.Requirements.And(b.custom)
+	reqs := b.pool.decided(b.pool.Requirements.And(b.custom))
 	if id := b.reservation(); id != "" {
 		reqs = reqs.With(capacity.In(capacity.ReservationIDLabel, id))
 	}

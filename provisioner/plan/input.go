@@ -4,6 +4,11 @@
 package plan
 
 import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
@@ -16,7 +21,7 @@ type Input struct {
 	// OnlyInFlight keeps pods off nodes that are usable already: the scheduler has just found that none of them fits, so
 	// only nodes still on their way are of interest.
 	OnlyInFlight bool
-	// Barred are (class, pool) and (class, node) pairs that must not be used, because the scheduler's own filters refused them.
+	// Barred are pairs of a class and where its pods must not go, because the scheduler's own filters refused them there.
 	Barred []Bar
 	// MaxOfferings bounds the offerings of one launch; 0 means DefaultMaxOfferings.
 	MaxOfferings int
@@ -26,11 +31,12 @@ type Input struct {
 // below EC2's limits while leaving it room to choose deep spot pools.
 const DefaultMaxOfferings = 60
 
-// Bar excludes a class from a pool (new nodes) or from one node by its ID.
+// Bar excludes a class from new nodes of a pool, all of them or those of one instance type, or from one node by its ID.
 type Bar struct {
-	Class *capacity.Class
-	Pool  string // new nodes of this pool
-	Node  string // or this node
+	Class        *capacity.Class
+	Pool         string // new nodes of this pool
+	InstanceType string // of this type; empty for all
+	Node         string // or this node
 	// Reason is shown when nothing else is left for the pod.
 	Reason string
 }
@@ -68,6 +74,44 @@ type Launch struct {
 	Steps []int
 }
 
+// Labels are the labels the node has if it is bought as its cheapest offering, as far as they are decided; its host name is not.
+func (l *Launch) Labels() map[string]string {
+	first := &l.Offerings[0]
+	out := make(map[string]string, len(first.Type.Labels)+len(l.Requirements)+2)
+	for key := range l.Requirements {
+		if v, ok := l.label(key); ok {
+			out[key] = v
+		}
+	}
+	for _, key := range [...]string{corev1.LabelTopologyZone, karpv1.CapacityTypeLabelKey, capacity.ZoneIDLabel} {
+		if v, ok := l.label(key); ok {
+			out[key] = v
+		}
+	}
+	maps.Copy(out, first.Type.Labels)
+	return out
+}
+
+// label is one of Labels.
+func (l *Launch) label(key string) (string, bool) {
+	first := &l.Offerings[0]
+	switch key {
+	case corev1.LabelTopologyZone:
+		return first.Zone, true
+	case karpv1.CapacityTypeLabelKey:
+		return first.CapacityType, true
+	case capacity.ZoneIDLabel:
+		return first.ZoneID, first.ZoneID != ""
+	}
+	if v, ok := first.Type.Labels[key]; ok {
+		return v, true
+	}
+	if r, ok := l.Requirements[key]; ok && r.Finite() && len(r.Values()) == 1 {
+		return r.Values()[0], true
+	}
+	return "", false
+}
+
 // Price is the cheapest offering's price in US dollars an hour.
 func (l *Launch) Price() float64 { return l.Offerings[0].Price }
 
@@ -86,10 +130,11 @@ type Reason string
 
 const (
 	NoPools        Reason = "NoNodePools"
-	PoolNotReady   Reason = "NodePoolNotReady"
 	TaintNotToler  Reason = "TaintNotTolerated"
 	Incompatible   Reason = "RequirementsIncompatible"
+	PoolNotReady   Reason = "NodePoolNotReady"
 	NoOffering     Reason = "NoOfferingAvailable"
+	PortTaken      Reason = "HostPortTaken"
 	TooLarge       Reason = "NoInstanceTypeLargeEnough"
 	TooFew         Reason = "MinValuesNotMet"
 	TopologyBlocks Reason = "TopologyRules"
@@ -99,7 +144,7 @@ const (
 
 // rank orders reasons by how far the pool came.
 func (r Reason) rank() int {
-	for i, q := range [...]Reason{NoPools, PoolNotReady, TaintNotToler, Incompatible, NoOffering, TooLarge, TooFew, TopologyBlocks, LimitReached, Refused} {
+	for i, q := range [...]Reason{NoPools, TaintNotToler, Incompatible, PoolNotReady, NoOffering, PortTaken, TooLarge, TooFew, TopologyBlocks, LimitReached, Refused} {
 		if q == r {
 			return i
 		}

@@ -4,8 +4,6 @@
 package plan
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -17,13 +15,27 @@ type node struct {
 	host  int // the number of the host
 	free  capacity.Resources
 	ports []capacity.HostPort
+	// coming are the daemonsets that will have a pod on a node that is on its way.
+	coming []*capacity.Class
 }
 
-func prepareNode(n *capacity.Node, host int) *node {
-	out := &node{Node: n, host: host, free: n.Free()}
+func (s *solver) prepareNode(n *capacity.Node) *node {
+	out := &node{Node: n, host: s.hosts, free: n.Free()}
+	s.hosts++
 	for c, k := range n.Pods {
 		if k > 0 {
 			out.ports = append(out.ports, c.HostPorts...)
+		}
+	}
+	if n.Claim == "" || (n.Phase != capacity.Planned && n.Phase != capacity.Launched) {
+		return out
+	}
+	if pool := s.in.View.Pool(n.Pool); pool != nil {
+		for _, d := range pool.Daemons {
+			if pool.Runs(d, &capacity.InstanceType{Labels: n.Labels}, n.Labels) {
+				out.coming = append(out.coming, d)
+				out.ports = append(out.ports, d.HostPorts...)
+			}
 		}
 	}
 	return out
@@ -56,7 +68,12 @@ func (n *node) admits(d *demand) bool {
 
 // takes reports whether one more pod of the demand may go to the node, which admits it.
 func (n *node) takes(d *demand) bool {
-	if !d.class.Requests.Fits(n.free) || portsClash(n.ports, d.class.HostPorts) || d.hosts.room(n.host) == 0 {
+	return d.class.Requests.Fits(n.free) && !portsClash(n.ports, d.class.HostPorts) && n.obeys(d)
+}
+
+// obeys reports whether one more pod of the demand on the node is within all topology rules.
+func (n *node) obeys(d *demand) bool {
+	if d.hosts.room(n.host) == 0 {
 		return false
 	}
 	for _, r := range d.rules {
@@ -80,12 +97,24 @@ func (n *node) undecided(key string) bool {
 }
 
 func portsClash(have, want []capacity.HostPort) bool {
-	for _, w := range want {
-		if slices.ContainsFunc(have, w.Conflicts) {
-			return true
+	_, taken := clash(have, want)
+	return taken
+}
+
+// fillAll puts pods of the demands on nodes that exist or are on their way. Where pods wait for others to be near to, it goes
+// over them again.
+func (s *solver) fillAll(demands []*demand) {
+	for again := true; again; {
+		again = false
+		waiting := false
+		for _, d := range demands {
+			before := len(d.pods)
+			s.fillNodes(d)
+			again = again || len(d.pods) < before
+			waiting = waiting || (len(d.pods) > 0 && d.follows())
 		}
+		again = again && waiting
 	}
-	return false
 }
 
 // fillNodes puts pods on nodes that exist or are on their way, in the view's order, the least loaded domain first for
@@ -93,7 +122,7 @@ func portsClash(have, want []capacity.HostPort) bool {
 func (s *solver) fillNodes(d *demand) {
 	var open []*node
 	for _, n := range s.nodes {
-		if (!s.in.OnlyInFlight || n.Phase != capacity.Usable) && d.class.Requests.Fits(n.free) && n.admits(d) {
+		if (!s.in.OnlyInFlight || n.Phase != capacity.Usable) && d.class.Requests.Fits(n.free) && n.admits(d) && !s.lessons.nodes[capKey(d, n.ID())] {
 			open = append(open, n)
 		}
 	}
@@ -141,6 +170,13 @@ func (s *solver) placeOn(n *node, d *demand) {
 	d.pods = d.pods[1:]
 	n.free = n.free.Sub(d.class.Requests)
 	n.ports = append(n.ports, d.class.HostPorts...)
+	n.record(d)
+	s.out.Placements = append(s.out.Placements, Placement{Pod: p, Node: n.Node, Step: s.step})
+	s.step++
+}
+
+// record counts one more pod of the demand on the node.
+func (n *node) record(d *demand) {
 	for _, c := range d.counted {
 		switch dom, ok := n.domain(c.key); {
 		case c.on != nil && !c.on(n):
@@ -150,8 +186,6 @@ func (s *solver) placeOn(n *node, d *demand) {
 			c.add(dom, 1)
 		}
 	}
-	s.out.Placements = append(s.out.Placements, Placement{Pod: p, Node: n.Node, Step: s.step})
-	s.step++
 }
 
 func (n *node) spot(d *demand) spot {

@@ -47,11 +47,15 @@ func (s *solver) pack(items []*item) {
 	}
 }
 
-// fillBins puts pods of the item into nodes already opened.
+// fillBins puts pods of the item into nodes already opened. Those that need company go where it is.
 func (s *solver) fillBins(it *item) {
+	near := it.d.hosts.near()
 	for _, b := range s.bins {
 		if it.left == 0 {
 			return
+		}
+		if near != nil && near.hosts[b.host] == 0 {
+			continue
 		}
 		if n := b.room(it, it.left); n > 0 {
 			b.put(it, n)
@@ -73,6 +77,7 @@ func (k *packer) pack(items []*item) {
 	k.makeShapes()
 	first := len(k.s.bins)
 	k.byReservation()
+	k.byCompany()
 	if len(k.rows) > 1 || k.rows[0].left > 1 {
 		k.byProgram()
 	}
@@ -226,6 +231,11 @@ func (k *packer) byRow() {
 			if !k.openFor(r, k.rows) {
 				break
 			}
+		}
+	}
+	for _, r := range bySize {
+		if r.left > 0 && r.clings() {
+			k.join(r)
 		}
 	}
 }

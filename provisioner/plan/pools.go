@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
@@ -27,6 +29,8 @@ type pool struct {
 	sized  map[sizedKey]*mask
 	spots  map[spotKey]*mask
 	values map[spotKey][]string
+	// daemonsAt are the offerings on whose nodes each daemonset may run, as far as that was asked.
+	daemonsAt map[*capacity.Class]capacity.Set
 }
 
 // mask is a set of offerings of one pool. Equal sets of a pool are one mask.
@@ -38,6 +42,7 @@ type mask struct {
 	// cheapest are the cheapest offerings of each type and capacity type in the set, by price; filled when asked for.
 	cheapest []int
 	known    bool
+	kinds    int  // how many capacity types are in it; 0 not looked at
 	product  int8 // whether NodeClaim requirements can say it: 0 not looked at, 1 yes, -1 no
 }
 
@@ -75,7 +80,7 @@ func keyOf(r capacity.Resources) resourceKey {
 func preparePool(p *capacity.Pool, index int) *pool {
 	q := &pool{
 		Pool: p, index: index, left: limitOf(p), masks: map[string]*mask{}, terms: map[string]fit{},
-		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{},
+		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{}, daemonsAt: map[*capacity.Class]capacity.Set{},
 	}
 	if p.Blocked != "" || p.Catalog == nil {
 		return q
@@ -154,6 +159,14 @@ func (q *pool) best(m *mask) []int {
 	return m.cheapest
 }
 
+// kindsIn is how many capacity types the offerings of a mask have.
+func (q *pool) kindsIn(m *mask) int {
+	if m.kinds == 0 {
+		m.kinds = len(q.valuesIn(karpv1.CapacityTypeLabelKey, m))
+	}
+	return m.kinds
+}
+
 // holding returns the offerings of a mask whose type has room for r beside its daemonset pods.
 func (q *pool) holding(m *mask, r capacity.Resources) *mask {
 	key := sizedKey{mask: m.id, size: keyOf(r)}
@@ -195,7 +208,11 @@ func (q *pool) at(m *mask, p spot, key string) *mask {
 	}
 	set := m.set
 	for label, v := range p {
-		if q.Catalog.Defines(label) {
+		switch {
+		case !q.Catalog.Defines(label):
+		case v == noDomain:
+			set = set.And(q.Catalog.Lacking(label))
+		default:
 			set = set.And(q.Catalog.WithValue(label, v))
 		}
 	}

@@ -240,9 +240,7 @@ func (k *packer) lotsOf(step float64, most int) []*lot {
 	return out
 }
 
-func (r *row) clings() bool {
-	return r.hosts != nil && slices.ContainsFunc(r.hosts.rules, func(q *rule) bool { return q.kind == affinity })
-}
+func (r *row) clings() bool { return r.near() != nil }
 
 // gridded rounds sizes to a grid of factors; a step of 0 keeps them.
 func gridded(size []float64, step float64) string {

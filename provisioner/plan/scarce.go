@@ -35,6 +35,14 @@ func (k *packer) affords(sh *shape) bool {
 	return sh.pool.left.allows(sh.pool.Catalog.Types[sh.kind].Capacity)
 }
 
+// whyNot says why a node of the shape is not afforded.
+func (k *packer) whyNot(sh *shape) string {
+	if id := sh.reservation(); id != "" && sh.pool.left.allows(sh.pool.Catalog.Types[sh.kind].Capacity) {
+		return fmt.Sprintf("capacity reservation %s takes no more instances", id)
+	}
+	return sh.pool.left.String()
+}
+
 func (sh *shape) reservation() string { return sh.pool.Catalog.Offerings[sh.offering].ReservationID }
 
 // charge takes the node from its pool's limits and its reservation.
@@ -126,22 +134,18 @@ func (k *packer) roomFor(sh *shape) bool {
 	return false
 }
 
-// pick chooses up to most offerings of a mask, cheapest first, of types that fits admits. What the pool's minValues ask for
-// comes before what is cheap.
-func (q *pool) pick(m *mask, most int, fits func(o int) bool) []int {
-	var all []int
+// pick chooses up to most offerings of a mask, cheapest first: those that are near and, before them, what the pool's minValues
+// ask for of all that fit.
+func (q *pool) pick(m *mask, near []int, most int, fits func(o int) bool) []int {
+	if !q.minValues {
+		return near[:min(most, len(near))]
+	}
+	var all, first []int
 	for o := range m.set.All {
 		if fits(o) {
 			all = append(all, o)
-			if !q.minValues && len(all) == most {
-				break
-			}
 		}
 	}
-	if !q.minValues || len(all) <= most {
-		return all
-	}
-	var first []int
 	for _, key := range q.Requirements.Keys() {
 		floor := q.Requirements[key].MinValues
 		seen := map[string]bool{}
@@ -154,7 +158,7 @@ func (q *pool) pick(m *mask, most int, fits func(o int) bool) []int {
 			}
 		}
 	}
-	for _, o := range all {
+	for _, o := range near {
 		if len(first) < most && !slices.Contains(first, o) {
 			first = append(first, o)
 		}

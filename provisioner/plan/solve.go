@@ -11,18 +11,22 @@ import (
 
 // solver is the state of one Solve.
 type solver struct {
-	in           Input
-	pools        []*pool
-	nodes        []*node
-	demands      []*demand
-	bins         []*bin
-	hosts        int // hosts so far: nodes of the view, then bins
-	step         int
-	out          Result
-	stuck        []stuck
-	caps         caps
+	in      Input
+	pools   []*pool
+	nodes   []*node
+	demands []*demand
+	bins    []*bin
+	hosts   int // hosts so far: nodes of the view, then bins
+	step    int
+	out     Result
+	stuck   []stuck
+	lessons
 	reservations map[string]int // how many more instances each reservation takes
 	recap        bool           // a cap was added: the plan has to be made anew
+	byClass      map[demandKey]*demand
+	counters     *counters
+	dealt        [][]dealt // the pods of each launch
+	fresh        []*node   // the nodes of the launches, once they are looked at again
 }
 
 // stuck are pods of a demand that found no place, with the reason if packing knows it better than matching.
@@ -44,19 +48,34 @@ func Solve(in Input) Result {
 	if in.MaxOfferings == 0 {
 		in.MaxOfferings = DefaultMaxOfferings
 	}
-	caps := caps{}
+	learned := lessons{caps: caps{}, nodes: map[string]bool{}}
 	for round := 0; ; round++ {
-		s := &solver{in: in, caps: caps}
-		s.run()
+		s := &solver{in: in, lessons: learned}
+		s.run(round == maxRounds)
 		if !s.recap || round == maxRounds {
+			s.explain()
 			return s.out
 		}
 	}
 }
 
+// lessons are what earlier rounds found out about the plan.
+type lessons struct {
+	caps  caps
+	nodes map[string]bool // demands and nodes of the view that do not go together, by capKey
+}
+
 // caps bound how many pods of a demand may go to a domain, learned from rounds in which the domain took no more. A class
 // that spreads must not have more in the other domains because of pods that were planned for this one and found no node.
 type caps map[string]domainCap
+
+// learn bounds how many pods of the demand may go to the domain; the least bound stays.
+func (c caps) learn(d *demand, at string, bound domainCap) {
+	key := capKey(d, at)
+	if have, ok := c[key]; !ok || bound.most < have.most {
+		c[key] = bound
+	}
+}
 
 type domainCap struct {
 	most   int
@@ -69,12 +88,12 @@ func capKey(d *demand, at string) string {
 	return fmt.Sprintf("%s %d %s", d.class.ID, d.priority, at)
 }
 
-func (s *solver) run() {
+// run makes a plan. Unless it is the last round, what does not hold in the end is a lesson for the next; then it is left out.
+func (s *solver) run(last bool) {
 	s.countReservations()
 	s.compile()
 	for _, n := range s.in.View.Nodes {
-		s.nodes = append(s.nodes, prepareNode(n, s.hosts))
-		s.hosts++
+		s.nodes = append(s.nodes, s.prepareNode(n))
 	}
 	s.topology()
 	for i := 0; i < len(s.demands); {
@@ -86,25 +105,20 @@ func (s *solver) run() {
 		i = j
 	}
 	s.finish()
-	s.explain()
+	s.replay(last)
 }
 
 // tier places the demands of one priority.
 func (s *solver) tier(demands []*demand) {
-	for _, d := range demands {
-		s.fillNodes(d)
-	}
-	var items []*item
-	for _, d := range demands {
-		items = append(items, s.split(d)...)
-	}
+	s.fillAll(demands)
+	items := s.split(demands)
 	s.pack(items)
 	for _, it := range items {
 		if it.left == 0 {
 			continue
 		}
 		if len(it.at) > 0 {
-			s.caps[capKey(it.d, it.at.key())] = domainCap{most: len(it.pods) - it.left, why: it.why, pool: it.whyPool, detail: it.whyDetail}
+			s.caps.learn(it.d, it.at.key(), domainCap{most: len(it.pods) - it.left, why: it.why, pool: it.whyPool, detail: it.whyDetail})
 			s.recap = true
 		}
 		s.stuck = append(s.stuck, stuck{d: it.d, item: it, why: it.why, pool: it.whyPool, detail: it.whyDetail})
@@ -114,6 +128,9 @@ func (s *solver) tier(demands []*demand) {
 // finish turns the bins into launches.
 func (s *solver) finish() {
 	for _, b := range s.bins {
-		s.out.Launches = append(s.out.Launches, b.launch(s.in.MaxOfferings))
+		l := b.launch(s.in.MaxOfferings)
+		pods := b.deal()
+		l.hold(pods)
+		s.out.Launches, s.dealt = append(s.out.Launches, l), append(s.dealt, pods)
 	}
 }

@@ -45,46 +45,78 @@ func (s *solver) anywhere(d *demand) *item {
 	return it
 }
 
-// split gives every pod of the demand its domains. A class without zone-like rules is one item that may go anywhere. A
-// class with them is dealt out pod by pod, the least loaded allowed domain first, before anything is packed: so each new
-// node can hold all pods of its zone, and the final counts satisfy the rules.
-func (s *solver) split(d *demand) []*item {
-	if len(d.pods) == 0 {
-		return nil
-	}
-	if len(d.keys) == 0 {
-		it := s.anywhere(d)
-		for range d.pods {
-			it.steps = append(it.steps, s.step)
-			s.step++
+// split gives the demands' pods their domains. A class without zone-like rules is one item that may go anywhere. A class
+// with them is dealt out pod by pod, the least loaded allowed domain first, before anything is packed: so each new node can
+// hold all pods of its zone, and the final counts satisfy the rules. Pods that have to be near others are dealt again after
+// those.
+func (s *solver) split(demands []*demand) []*item {
+	var out []*item
+	for first, again := true, true; again; first = false {
+		again = false
+		waiting := false
+		for _, d := range demands {
+			if first && len(d.pods) > 0 && len(d.keys) > 0 {
+				d.choices = s.choices(d, d.keys)
+			}
+			switch {
+			case len(d.pods) == 0:
+			case len(d.keys) == 0:
+				out = append(out, s.whole(d))
+			default:
+				again = s.deal(d) || again
+				waiting = waiting || (len(d.pods) > 0 && d.follows())
+			}
 		}
-		it.left, d.pods = len(d.pods), nil
-		return []*item{it}
+		again = again && waiting
 	}
-	choices := s.choices(d, d.keys)
+	for _, d := range demands {
+		if len(d.pods) > 0 {
+			s.stuck = append(s.stuck, s.leftOver(d, d.choices))
+		}
+		for _, it := range d.choices {
+			if it.left > 0 {
+				out = append(out, it)
+			}
+		}
+		d.choices = nil
+	}
+	return out
+}
+
+// whole is all pods of a demand that may go anywhere, as one item.
+func (s *solver) whole(d *demand) *item {
+	it := s.anywhere(d)
+	for range d.pods {
+		it.steps = append(it.steps, s.step)
+		s.step++
+	}
+	it.left, d.pods = len(d.pods), nil
+	return it
+}
+
+// deal gives the demand's pods domains for as long as one is allowed; false if none is.
+func (s *solver) deal(d *demand) bool {
+	before := len(d.pods)
 	for len(d.pods) > 0 {
 		best := -1
-		for i, c := range choices {
+		for i, c := range d.choices {
 			if c.cap != nil && c.left >= c.cap.most {
 				continue
 			}
-			if d.allowed(c.at) && (best < 0 || d.load(c.at) < d.load(choices[best].at)) {
+			if d.allowed(c.at) && (best < 0 || d.load(c.at) < d.load(d.choices[best].at)) {
 				best = i
 			}
 		}
 		if best < 0 {
 			break
 		}
-		it := choices[best]
+		it := d.choices[best]
 		it.pods, it.steps, it.left = append(it.pods, d.pods[0]), append(it.steps, s.step), it.left+1
 		s.step++
 		d.pods = d.pods[1:]
 		d.record(it.at, 1)
 	}
-	if len(d.pods) > 0 {
-		s.stuck = append(s.stuck, s.leftOver(d, choices))
-	}
-	return slices.DeleteFunc(choices, func(it *item) bool { return it.left == 0 })
+	return len(d.pods) < before
 }
 
 // leftOver says why pods of a demand got no domain: a domain that took no more, if there is one, else the rules themselves.
@@ -116,7 +148,11 @@ func (s *solver) choices(d *demand, keys []string) []*item {
 			if !f.ok {
 				continue
 			}
-			for _, v := range s.pools[i].valuesOf(key, f) {
+			candidates := s.valuesOf(s.pools[i], key, f)
+			if !d.bound(key) && s.pools[i].mayLack(key, f) {
+				candidates = append([]string{noDomain}, candidates...)
+			}
+			for _, v := range candidates {
 				if !seen[v] {
 					seen[v] = true
 					values[k] = append(values[k], v)
@@ -209,13 +245,19 @@ func (q *pool) customAt(p spot, f fit) (capacity.Requirements, bool) {
 		if q.Catalog.Defines(key) {
 			continue
 		}
-		if have, ok := q.Requirements[key]; !ok || !have.Has(v) {
-			return nil, false
+		have, ok := q.Requirements[key]
+		if r, narrowed := custom[key]; narrowed {
+			have = r
 		}
-		if r, ok := custom[key]; ok && !r.Has(v) {
+		switch {
+		case v == noDomain && !ok:
+		case v == noDomain && have.AllowsAbsent():
+			custom = custom.With(capacity.DoesNotExist(key))
+		case v == noDomain || !ok || !have.Has(v):
 			return nil, false
+		default:
+			custom = custom.With(capacity.In(key, v))
 		}
-		custom = custom.With(capacity.In(key, v))
 	}
 	return custom, true
 }

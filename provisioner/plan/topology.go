@@ -24,10 +24,18 @@ type counter struct {
 	hosts  map[int]int    // by host; nil for other keys
 	total  int
 	// match says whether pods of a class are counted, on whether those on a node of the view are. ending says whether pods
-	// that are being deleted are.
-	match  func(*capacity.Class) bool
-	on     func(*node) bool
-	ending bool
+	// that are being deleted are, anywhere whether pods on a node of an undecided domain are counted in all it may be in.
+	match    func(*capacity.Class) bool
+	on       func(*node) bool
+	ending   bool
+	anywhere bool
+}
+
+// reset sets the counter to nothing.
+func (c *counter) reset() {
+	c.total = 0
+	clear(c.counts)
+	clear(c.hosts)
 }
 
 func (c *counter) add(domain string, n int) {
@@ -50,9 +58,17 @@ type rule struct {
 	key     string
 	counter *counter
 	self    bool // the class's own pods are counted
+	// For affinity: group are the counters of all the class's terms. daemons says that the daemonset pods on new nodes, which
+	// are the hosts from number fresh on, are company enough.
+	group   []*counter
+	daemons bool
+	fresh   int
+	// For spread: the constraint, and the domains that count.
+	over    capacity.Spread
 	maxSkew int
 	minDom  int
-	domains map[string]bool // spread: the domains that count
+	domains map[string]bool
+	maybe   map[string]bool // those that a node on its way may be in
 	// hosts are, for a spread over hosts where nothing can be bought, the hosts that count; nil where a new and empty one is
 	// always possible. floor is the smallest count over them when the counter stood at floorAt.
 	hosts          []int
@@ -78,7 +94,7 @@ func (r *rule) allows(domain string) bool {
 	n := r.counter.counts[domain]
 	switch r.kind {
 	case affinity:
-		return n > 0 || (r.self && r.counter.total == 0)
+		return n > 0 || r.first()
 	case anti:
 		return n == 0
 	default:
@@ -89,13 +105,18 @@ func (r *rule) allows(domain string) bool {
 	}
 }
 
+// first reports whether a pod of the class is the first of its group.
+func (r *rule) first() bool {
+	return r.self && !slices.ContainsFunc(r.group, func(c *counter) bool { return c.total > 0 })
+}
+
 // room is how many more pods of the class the host may take now. Where nodes can be bought the least loaded host is an empty
 // new one.
 func (r *rule) room(host int) int {
 	n := r.counter.hosts[host]
 	switch r.kind {
 	case affinity:
-		if n > 0 || (r.self && r.counter.total == 0) {
+		if n > 0 || r.first() || (r.daemons && (host == trialHost || host >= r.fresh)) {
 			return unlimited
 		}
 		return 0
@@ -144,11 +165,23 @@ func (r *rule) least() int {
 	for d := range r.domains {
 		least = min(least, r.counter.counts[d])
 	}
+	for d := range r.maybe {
+		least = min(least, r.counter.counts[d])
+	}
 	return least
 }
 
 // spot is a choice of one domain for each topology key a class is concerned with, host names apart.
 type spot map[string]string
+
+// noDomain stands for no value of a label: a node without it is in no domain of that key. No label has it for a value.
+const noDomain = "\x00"
+
+// domain is the domain of a key, if the choice has one.
+func (p spot) domain(key string) (string, bool) {
+	v, ok := p[key]
+	return v, ok && v != noDomain
+}
 
 func (p spot) key() string {
 	keys := make([]string, 0, len(p))
@@ -211,12 +244,26 @@ func (d *demand) allowed(p spot) bool {
 		if r.aboutHosts() {
 			continue
 		}
-		dom, ok := p[r.key]
-		if !ok || !r.allows(dom) {
+		switch dom, ok := p.domain(r.key); {
+		case !ok:
+			if r.kind != anti {
+				return false
+			}
+		case !r.daemons && !r.allows(dom):
 			return false
 		}
 	}
 	return true
+}
+
+// follows reports whether pods of the demand have to be near others, which may get their place after them.
+func (d *demand) follows() bool {
+	return slices.ContainsFunc(d.rules, func(r *rule) bool { return r.kind == affinity })
+}
+
+// bound reports whether the demand's nodes need a value of the label: only anti-affinity, and being counted, do without.
+func (d *demand) bound(key string) bool {
+	return slices.ContainsFunc(d.rules, func(r *rule) bool { return r.key == key && r.kind != anti })
 }
 
 // room is how many pods of the class may join those already on a host.
@@ -245,7 +292,9 @@ func (d *demand) load(p spot) int {
 	n := 0
 	for _, r := range d.rules {
 		if r.kind == spread && !r.aboutHosts() {
-			n += r.counter.counts[p[r.key]]
+			if dom, ok := p.domain(r.key); ok {
+				n += r.counter.counts[dom]
+			}
 		}
 	}
 	return n
@@ -254,7 +303,7 @@ func (d *demand) load(p spot) int {
 // record counts n pods of the class at the domains, or takes them back for negative n.
 func (d *demand) record(p spot, n int) {
 	for _, c := range d.counted {
-		if dom, ok := p[c.key]; ok && c.counts != nil {
+		if dom, ok := p.domain(c.key); ok && c.counts != nil {
 			c.add(dom, n)
 		}
 	}

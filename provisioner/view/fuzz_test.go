@@ -69,7 +69,6 @@ func FuzzPod(f *testing.F) {
 		p := v.Pool("p")
 		for _, typ := range p.Catalog.Types {
 			p.Overhead(typ, nil)
-			p.HostPorts(typ, nil)
 		}
 		v.Nodes[0].Satisfies(c.Terms)
 	})

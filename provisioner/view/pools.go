@@ -89,9 +89,6 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	}
 	said := capacity.ParsePoolAnnotations(np.Annotations)
 	p.Evenness, p.LookAhead = said.Evenness, said.LookAhead
-	for _, problem := range said.Problems {
-		p.Problems = append(p.Problems, fmt.Sprintf("NodePool %q: %s", np.Name, problem))
-	}
 	p.Limits = corev1.ResourceList{}
 	for name, q := range np.Spec.Limits {
 		if name == "nodes" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -41,6 +42,7 @@ func (m *maker) problem() problem {
 	for _, ns := range namespaces() {
 		p.core = append(p.core, ns)
 	}
+	p.core = append(p.core, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, Labels: map[string]string{"env": "none"}}})
 	for _, n := range w.nodes {
 		p.core = append(p.core, n)
 	}

@@ -18,11 +18,13 @@ import (
 
 // parseCatalog reads a table of instance types, one a line; # starts a comment:
 //
-//	type  cores  memory  on-demand price  spot price or -  [zones=a,b] [arch=arm64] [gpu=1] [pods=29] [volumes=26] [reserved=cr-1@a]
+//	type  cores  memory  on-demand price  spot price or -  [zones=a,b] [arch=arm64] [gpu=1] [pods=29] [volumes=26] [reserved=cr-1@a:2]
 //
-// Prices are US dollars an hour; the zones are a, b and c unless the line says otherwise.
-func parseCatalog(text string) (*capacity.Catalog, error) {
+// Prices are US dollars an hour; the zones are a, b and c unless the line says otherwise. A reservation has its ID, zone and
+// how many more instances it takes; those are returned beside the catalogue.
+func parseCatalog(text string) (*capacity.Catalog, map[string]int, error) {
 	var types []*capacity.InstanceType
+	slots := map[string]int{}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
 		line, _, _ := strings.Cut(lines.Text(), "#")
@@ -30,16 +32,16 @@ func parseCatalog(text string) (*capacity.Catalog, error) {
 		if len(fields) == 0 {
 			continue
 		}
-		t, err := parseType(fields)
+		t, err := parseType(fields, slots)
 		if err != nil {
-			return nil, fmt.Errorf("catalog: %q: %w", line, err)
+			return nil, nil, fmt.Errorf("catalog: %q: %w", line, err)
 		}
 		types = append(types, t)
 	}
-	return capacity.NewCatalog(types), lines.Err()
+	return capacity.NewCatalog(types), slots, lines.Err()
 }
 
-func parseType(fields []string) (*capacity.InstanceType, error) {
+func parseType(fields []string, slots map[string]int) (*capacity.InstanceType, error) {
 	if len(fields) < 5 {
 		return nil, fmt.Errorf("want type, cores, memory, on-demand price and spot price")
 	}
@@ -85,7 +87,11 @@ func parseType(fields []string) (*capacity.InstanceType, error) {
 		t.Spot(spot, zones...)
 	}
 	if r, ok := options["reserved"]; ok {
-		id, zone, _ := strings.Cut(r, "@")
+		id, at, _ := strings.Cut(r, "@")
+		zone, count, _ := strings.Cut(at, ":")
+		if slots[id], err = strconv.Atoi(count); err != nil {
+			return nil, fmt.Errorf("reserved: %q is not ID@zone:instances: %w", r, err)
+		}
 		t.Offering(capacity.Offering{Zone: zone, CapacityType: karpv1.CapacityTypeReserved, ReservationID: id, Price: onDemand / 1e7})
 	}
 	out := t.Obj()

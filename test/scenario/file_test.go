@@ -110,7 +110,7 @@ func TestParseCatalog(t *testing.T) {
 		"# only\nm5.large 2 8Gi 0.1 - volumes=two": "volumes",
 		"m5.large 2 8Gi 0.1 0.05 zones=a gpu=1":    "",
 	} {
-		_, err := parseCatalog(text)
+		_, _, err := parseCatalog(text)
 		if (want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("parseCatalog(%q): error = %v, want one with %q", text, err, want)
 		}

@@ -26,6 +26,7 @@ import (
 // world is the input of a variant, decoded and completed.
 type world struct {
 	catalog     *capacity.Catalog
+	slots       map[string]int // how many more instances each reservation takes
 	unavailable func(capacity.OfferingKey) bool
 	core        []client.Object // of Kubernetes' own kinds
 	karpenter   []client.Object
@@ -42,7 +43,7 @@ func (v *variant) load(standard string) (*world, error) {
 		text = standard
 	}
 	var err error
-	if w.catalog, err = parseCatalog(text); err != nil {
+	if w.catalog, w.slots, err = parseCatalog(text); err != nil {
 		return nil, err
 	}
 	if w.unavailable, err = parseUnavailable(v.sections["unavailable"]); err != nil {
@@ -170,6 +171,7 @@ func (w *world) solve(ctx context.Context) (*outcome, error) {
 	}
 	src := cluster.Source()
 	src.Available = func(c *capacity.Catalog) capacity.Set { return c.Without(w.unavailable) }
+	src.Reserved = func(id string) int { return w.slots[id] }
 	b := view.New(src)
 	v, err := b.Build(ctx, view.Pending{Reserved: w.reserved})
 	if err != nil {
