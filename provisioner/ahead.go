@@ -157,6 +157,7 @@ func (p *Provisioner) sweep(ctx context.Context) {
 		if p.ledger.lift() {
 			p.Changed()
 		}
+		p.overdue()
 		p.reconsider(ctx)
 		for _, claim := range p.ledger.unneeded(p.Clock.Now()) {
 			p.cancel(ctx, claim)

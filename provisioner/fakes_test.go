@@ -141,6 +141,8 @@ type bed struct {
 	api     client.Client
 	// createFails is returned by the next so many creations of a claim.
 	createFails []error
+	// createPause is what each creation takes.
+	createPause time.Duration
 	claims      int
 	parked      []types.UID
 }
@@ -182,6 +184,7 @@ func (b *bed) process(judge Judge) *Provisioner {
 
 // create gives claims a UID and a creation time as the API server does, or fails as the test asked.
 func (b *bed) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+	time.Sleep(b.createPause)
 	b.diary.mu.Lock()
 	defer b.diary.mu.Unlock()
 	if len(b.createFails) > 0 {

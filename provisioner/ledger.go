@@ -39,6 +39,7 @@ type entry struct {
 	claim   string    // planned: the claim bought for it
 	node    string    // planned: the claim's node name, "" until known
 	usable  time.Time // planned: when the node became usable
+	failed  bool      // planned, of another scheduler: it was tried since and did not fit
 	retryAt time.Time // unplaced
 	backoff time.Duration
 	told    string // the last reason an event was written for
@@ -131,7 +132,7 @@ func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
 			continue // bound or deleted meanwhile
 		}
 		l.unassign(e)
-		e.state, e.claim, e.node, e.usable, e.backoff, e.told = planned, claim, node, time.Time{}, 0, ""
+		e.state, e.claim, e.node, e.usable, e.failed, e.backoff, e.told = planned, claim, node, time.Time{}, false, 0, ""
 		m := l.claims[claim]
 		if m == nil {
 			m = map[types.UID]*entry{}
@@ -233,6 +234,19 @@ func (l *ledger) lost(claim string) []*corev1.Pod {
 		e.state = waiting
 		return true
 	})
+}
+
+// redo takes a planned pod back to waiting and returns it, nil if it is not planned any more.
+func (l *ledger) redo(uid types.UID) *corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.pods[uid]
+	if e == nil || e.state != planned {
+		return nil
+	}
+	l.unassign(e)
+	e.state, e.failed = waiting, false
+	return e.pod
 }
 
 // named notes the claim's node name and returns its pods.

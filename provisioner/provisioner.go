@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,10 +65,12 @@ type Options struct {
 	// Owners look ahead; nil for no look-ahead. LookAhead bounds the seats of one step.
 	Owners    Owners
 	LookAhead int
-	Clock     clock.WithTicker
-	Metrics   *Metrics
-	Batch     demand.Options
-	Logger    logr.Logger
+	// Serve are the names of other schedulers whose unschedulable pods are bought for too.
+	Serve   sets.Set[string]
+	Clock   clock.WithTicker
+	Metrics *Metrics
+	Batch   demand.Options
+	Logger  logr.Logger
 }
 
 // Provisioner buys nodes for pods that fit nowhere. Offer and Drained may be called before Run.

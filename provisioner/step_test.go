@@ -331,3 +331,35 @@ func TestRunWaitsForLeadership(t *testing.T) {
 		b.did("leading", "launch for default/x", "event x Normal Nominated ")
 	})
 }
+
+// TestDrain checks that the batch being planned is carried out and that nothing is begun afterwards.
+func TestDrain(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.createPause = 200 * time.Millisecond
+		b.run()
+		x := pod("x", "1")
+		b.cluster.Put(x)
+		b.Offer(x, nil)
+		b.Drained()
+		b.pass(50 * time.Millisecond) // its claim is being written
+		began := time.Now()
+		if !b.Drain(b.ctx) {
+			t.Error("not drained")
+		}
+		if took := time.Since(began); took < 100*time.Millisecond {
+			t.Errorf("drained after %v, before the claim was written", took)
+		}
+		b.did("what was under way", "launch for default/x", "event x Normal Nominated ")
+		b.offer(pod("y", "1"))
+		b.pass(time.Second)
+		b.did("nothing is begun")
+	})
+}
+
+func TestDrainOfAStandby(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		if !b.Drain(b.ctx) {
+			t.Error("a process that never led has something to wait for")
+		}
+	})
+}

@@ -111,6 +111,9 @@ func (p *Provisioner) onPod(ctx context.Context, obj any, deleted, fresh bool) {
 			p.batch.Remove(pod.UID)
 		}
 	}
+	if !deleted {
+		p.serve(pod)
+	}
 	if ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; (deleted || ended) && pod.Spec.NodeName != "" {
 		p.freed.note(pod.Spec.NodeName)
 	}
@@ -292,7 +295,7 @@ func (p *Provisioner) discard(ctx context.Context, c *karpv1.NodeClaim) {
 // nominate tells the pods' node to the gate and to everybody who reads the pods.
 func (p *Provisioner) nominate(ctx context.Context, node string, pods []*corev1.Pod) {
 	for _, pod := range pods {
-		if p.Gate.Reserve(pod.UID, node) {
+		if p.serves(pod) || p.Gate.Reserve(pod.UID, node) {
 			continue
 		}
 		if err := p.Nominator.Nominate(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID, node); err != nil {

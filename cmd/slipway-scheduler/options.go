@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type slipwayOptions struct {
 	reservedENIs     int
 	isolatedVPC      bool
 	startupTimeout   time.Duration
+	serveSchedulers  []string
 }
 
 // add registers the flags, with what the environment says as their defaults. Its error names each variable that cannot be
@@ -42,6 +44,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each instance that pods cannot use.")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
+	fs.StringSliceVar(&o.serveSchedulers, "serve-schedulers", nil, "Names of other schedulers for whose unschedulable pods nodes are bought too, for example default-scheduler.")
 	var errs []error
 	fs.VisitAll(func(f *pflag.Flag) {
 		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
@@ -69,6 +72,7 @@ func (o *slipwayOptions) validate() error {
 	check(o.clusterName != "", "--cluster-name (CLUSTER_NAME) is required: the name of the EKS cluster, which tags every instance")
 	check(o.clusterEndpoint == "" || strings.HasPrefix(o.clusterEndpoint, "https://"), "--cluster-endpoint: %q is not an https URL", o.clusterEndpoint)
 	check(o.vmMemoryOverhead >= 0 && o.vmMemoryOverhead < 1, "--vm-memory-overhead-percent: %g is not between 0 and 1", o.vmMemoryOverhead)
+	check(!slices.Contains(o.serveSchedulers, ""), "--serve-schedulers: a name is empty")
 	check(o.startupTimeout > 0, "--startup-timeout: %v is not positive", o.startupTimeout)
 	check(o.reservedENIs >= 0, "--reserved-enis: %d is negative", o.reservedENIs)
 	return errors.Join(errs...)

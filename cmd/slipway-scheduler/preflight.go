@@ -52,7 +52,7 @@ type right struct {
 }
 
 // needed are the rights beyond those of system:kube-scheduler and system:volume-scheduler that nothing works without
-// (manifests/rbac), and those of kube-scheduler that show whether these roles are bound at all.
+// (manifests/install), and those of kube-scheduler that show whether these roles are bound at all.
 func needed() []right {
 	read := []string{"list", "watch"}
 	return []right{
@@ -135,7 +135,7 @@ func check(ctx context.Context, client kubernetes.Interface) error {
 		}
 	}
 	if len(denied) > 0 {
-		missing = append(missing, fmt.Errorf("the process's user may not %s: bind the ClusterRoles of manifests/rbac to it", strings.Join(denied, ", ")))
+		missing = append(missing, fmt.Errorf("the process's user may not %s: bind the ClusterRoles of manifests/install to it", strings.Join(denied, ", ")))
 	}
 	return errors.Join(missing...)
 }

@@ -187,6 +187,11 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 	if err != nil {
 		return nil, err
 	}
+	for _, p := range d.config.ComponentConfig.Profiles {
+		if slices.Contains(d.options.serveSchedulers, p.SchedulerName) {
+			return nil, fmt.Errorf("--serve-schedulers: %q is a profile of this process, whose pods need no serving", p.SchedulerName)
+		}
+	}
 	judge, err := newJudge(ctx, d)
 	if err != nil {
 		return nil, err
@@ -212,7 +217,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 			Karpenter: kube, Catalog: m.catalogs.For, Available: m.shortages.Available,
 			Reserved: func(reservation string) int { return int(m.slots.Free(reservation)) },
 		}),
-		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
+		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Serve: sets.New(d.options.serveSchedulers...), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
 		Clock: clock.RealClock{}, Metrics: provisioner.NewMetrics(), Logger: log.FromContext(ctx),
 		Batch: demand.Options{Debounce: args.BatchDebounce.Duration, MaxAge: args.BatchMax.Duration, MaxSize: maxBatch},
 	}), nil

@@ -795,3 +795,37 @@ func TestAdoptLaunchesWholeGroupOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestDrain checks that a launch at work is waited for until its claim is written, and that one that waits to try again is
+// not.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := newKube(t, readyClass())
+		r := newRig(kube, newCloud())
+		r.cloud.script = func(_ int, _ ec2.FleetRequest, launch func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
+			time.Sleep(3 * time.Second)
+			return launch(1), nil, true
+		}
+		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
+		time.Sleep(time.Second)
+		if !r.Drain(t.Context()) {
+			t.Error("not drained")
+		}
+		if c := get(t, kube, "claim-0"); c.Status.ProviderID == "" {
+			t.Error("drained before the claim had its instance")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		kube := newKube(t, readyClass())
+		r := newRig(kube, newCloud())
+		r.cloud.script = func(int, ec2.FleetRequest, func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
+			return ec2.FleetResult{}, failure(capacity.Unauthorized, "UnauthorizedOperation"), true
+		}
+		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
+		synctest.Wait()
+		began := time.Now()
+		if !r.Drain(t.Context()) || time.Since(began) > time.Second {
+			t.Errorf("waited %v for a launch that tries again in minutes", time.Since(began))
+		}
+	})
+}

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +49,7 @@ func TestBadConfiguration(t *testing.T) {
 		opts bed.Options
 		want []string
 	}{
-		"an unknown argument":    {bed.Options{PluginArgs: map[string]any{"lookahed": 1}}, []string{`unknown field "lookahed"`, `profile "slipway"`}},
+		"an unknown argument":    {bed.Options{PluginArgs: map[string]any{"lookahed": 1}}, []string{"unknown field", "lookahed", "reading profile"}},
 		"a value out of range":   {bed.Options{PluginArgs: map[string]any{"gateDeadline": "1ms"}}, []string{"gateDeadline", "at least 1s"}},
 		"an unknown gate":        {bed.Options{SchedulerArgs: []string{"--feature-gates=Nonsense=true"}}, []string{"Nonsense"}},
 		"a flag without a value": {bed.Options{SchedulerArgs: []string{"--startup-timeout=-1s"}}, []string{"--startup-timeout"}},
@@ -74,7 +73,11 @@ func TestBadConfiguration(t *testing.T) {
 // them goes on when they come.
 func TestMissingAtStart(t *testing.T) {
 	r := prepare(t, bed.Options{NoLeases: true, Emulator: ec2emu.Options{Seed: 23}, SchedulerArgs: []string{"--startup-timeout=3s"}})
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "ec2nodeclasses.karpenter.k8s.aws"}}
+	r.refused = true
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	crd.SetName("ec2nodeclasses.karpenter.k8s.aws")
 	binding := &rbacv1.ClusterRoleBinding{}
 	if err := r.kube.Get(t.Context(), types.NamespacedName{Name: bed.Scheduler}, binding); err != nil {
 		t.Fatal(err)
