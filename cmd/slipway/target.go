@@ -1,0 +1,80 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	// The API packages of Karpenter register their kinds in client-go's scheme.
+	_ "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	_ "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// answerWithin bounds a request, so that a wrong address is told within seconds.
+const answerWithin = 15 * time.Second
+
+// target is the cluster a command asks, chosen by kubectl's flags.
+type target struct {
+	rules     clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	host      string
+}
+
+// addFlags adds those of kubectl's flags that choose a cluster and a namespace.
+func (c *target) addFlags(cmd *cobra.Command) {
+	c.rules = *clientcmd.NewDefaultClientConfigLoadingRules()
+	f := cmd.Flags()
+	f.StringVar(&c.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "path of the kubeconfig file")
+	f.StringVar(&c.overrides.CurrentContext, clientcmd.FlagContext, "", "context of the kubeconfig file to use")
+	f.StringVarP(&c.overrides.Context.Namespace, clientcmd.FlagNamespace, "n", "", "namespace; the context's if empty")
+}
+
+// connect returns a reader of the cluster and the namespace that was chosen.
+func (c *target) connect() (kube client.Reader, namespace string, err error) {
+	deferred := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&c.rules, &c.overrides)
+	config, err := deferred.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", errors.New("no cluster is configured: set KUBECONFIG or --kubeconfig")
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if namespace, _, err = deferred.Namespace(); err != nil {
+		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.Timeout = answerWithin
+	config.WarningHandler = rest.NoWarnings{}
+	c.host = config.Host
+	kube, err = client.New(config, client.Options{Scheme: scheme.Scheme})
+	return kube, namespace, c.explainError(err)
+}
+
+// explainError says what is wrong with reaching a cluster and what to do, in one sentence.
+func (c *target) explainError(err error) error {
+	var network net.Error
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err), discovery.IsGroupDiscoveryFailedError(err):
+		return fmt.Errorf("the cluster at %s does not have Karpenter's custom resources, so Slipway is not installed in it: is this the right context? (%w)", c.host, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the cluster at %s does not accept the kubeconfig's credentials: log in again, or choose another --context (%w)", c.host, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("the kubeconfig's user may not do this: %w", err)
+	case errors.As(err, &network):
+		return fmt.Errorf("the cluster at %s does not answer: is this the right --context, and can it be reached from here? (%w)", c.host, err)
+	}
+	return err
+}
