@@ -6,6 +6,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +20,21 @@ import (
 
 // fakeOwner is a ReplicaSet that wants some pods and has created some of them.
 type fakeOwner struct {
+	mu      sync.Mutex
 	want    int
 	created []*corev1.Pod
 }
 
+// scale changes how many pods the owner wants.
+func (o *fakeOwner) scale(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.want = n
+}
+
 func (o *fakeOwner) Coming(context.Context, *corev1.Pod) (int, []types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	var pending []types.UID
 	for _, p := range o.created {
 		if p.Spec.NodeName == "" {
@@ -35,6 +46,8 @@ func (o *fakeOwner) Coming(context.Context, *corev1.Pod) (int, []types.UID) {
 
 // create makes the next pods.
 func (o *fakeOwner) create(n int, cpu string) []*corev1.Pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	var out []*corev1.Pod
 	for range n {
 		p := pod(fmt.Sprintf("web-%d", len(o.created)), cpu)
@@ -123,9 +136,9 @@ func TestSeatsThatAreNotWantedAreGivenUp(t *testing.T) {
 		seats  int
 		claims int
 	}{
-		"scaled down":                 {func(o *fakeOwner) { o.want = 10 }, 25 * time.Second, 9, 3},
-		"scaled down to what is here": {func(o *fakeOwner) { o.want = 1 }, 25 * time.Second, 0, 1},
-		"too early to cancel":         {func(o *fakeOwner) { o.want = 1 }, 5 * time.Second, 0, 8},
+		"scaled down":                 {func(o *fakeOwner) { o.scale(10) }, 25 * time.Second, 9, 3},
+		"scaled down to what is here": {func(o *fakeOwner) { o.scale(1) }, 25 * time.Second, 0, 1},
+		"too early to cancel":         {func(o *fakeOwner) { o.scale(1) }, 5 * time.Second, 0, 8},
 		"silent":                      {func(*fakeOwner) {}, patience + 25*time.Second, 0, 1},
 		"created, not failed yet":     {func(o *fakeOwner) { o.create(5, "1") }, 25 * time.Second, 29, 8},
 	} {

@@ -52,15 +52,28 @@ func (d *diary) take() []string {
 
 type fakeGate struct {
 	d *diary
-	// parked is what Parked returns; may be nil.
-	parked *[]types.UID
+	// parked is what Parked returns; nil is nobody.
+	parked func() []types.UID
 }
 
 func (g fakeGate) Parked(time.Duration) []types.UID {
 	if g.parked == nil {
 		return nil
 	}
-	return *g.parked
+	return g.parked()
+}
+
+// park sets who is behind the gate.
+func (b *bed) park(uids ...types.UID) {
+	b.parkedMu.Lock()
+	defer b.parkedMu.Unlock()
+	b.parked = uids
+}
+
+func (b *bed) whoIsParked() []types.UID {
+	b.parkedMu.Lock()
+	defer b.parkedMu.Unlock()
+	return b.parked
 }
 
 func (g fakeGate) Release(uids ...types.UID) {
@@ -144,6 +157,7 @@ type bed struct {
 	// createPause is what each creation takes.
 	createPause time.Duration
 	claims      int
+	parkedMu    sync.Mutex
 	parked      []types.UID
 }
 
@@ -174,7 +188,7 @@ func inBubble(t *testing.T, judge Judge, test func(b *bed), objects ...runtime.O
 // process is a new provisioner on the bed's cluster, as after a restart.
 func (b *bed) process(judge Judge) *Provisioner {
 	p := New(Options{
-		Kube: b.api, Pods: b.cluster.Pods(), Views: view.New(b.cluster.Source()), Gate: fakeGate{b.diary, &b.parked}, Nominator: fakeNominator{b.diary},
+		Kube: b.api, Pods: b.cluster.Pods(), Views: view.New(b.cluster.Source()), Gate: fakeGate{b.diary, b.whoIsParked}, Nominator: fakeNominator{b.diary},
 		Launcher: fakeLauncher{b.diary, b.api}, Events: fakeEvents{b.diary}, Judge: judge, Clock: clock.RealClock{}, Logger: logr.Discard(),
 		Batch: demand.Options{Debounce: 5 * time.Millisecond, MaxAge: time.Second, MaxSize: 1000},
 	})

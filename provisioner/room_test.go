@@ -137,7 +137,7 @@ func TestForgottenPods(t *testing.T) {
 		lose  func(b *bed)
 		want  []string
 	}{
-		"parked and unknown": {limboGate, func(b *bed) { b.parked = []types.UID{"ghost"} }, []string{"release ghost"}},
+		"parked and unknown": {limboGate, func(b *bed) { b.park("ghost") }, []string{"release ghost"}},
 		"in no batch": {limboBatch, func(b *bed) {
 			b.cluster.Put(pod("x", "1"))
 			b.ledger.offer(pod("x", "1"), time.Now(), nil)
@@ -161,7 +161,7 @@ func TestForgottenPods(t *testing.T) {
 			b.offer(pod("x", "1"))
 			b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi"))
 			b.take()
-			b.parked = []types.UID{"x"}
+			b.park("x")
 		}, []string{"release x"}},
 		"deleted": {limboPod, func(b *bed) {
 			b.offer(pod("x", "1"))
@@ -188,7 +188,7 @@ func TestForgottenPods(t *testing.T) {
 			b.run()
 			b.offer(pod("planned", "1"), pod("huge", "500"))
 			b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi").NotReady())
-			b.parked = []types.UID{"planned"}
+			b.park("planned")
 			b.pass(5 * proof)
 			for _, where := range []limbo{limboGate, limboNode, limboBatch, limboClaim, limboPod} {
 				if got := testutil.ToFloat64(b.Metrics.Forgotten.WithLabelValues(string(where))); got != 0 {
