@@ -51,8 +51,8 @@ func ParseExceptions(value string) (out []Exception, errs []error) {
 	return out, errs
 }
 
-// excepted reports whether the subject, or what it makes, is excepted from the rule now.
-func excepted(s *Subject, f *Facts, rule string) bool {
+// Excepted reports whether the subject, or what it makes, is excepted from the rule now.
+func Excepted(s *Subject, f *Facts, rule string) bool {
 	if rule == "G002" {
 		return false // an exception to the rule about exceptions would be one without bounds
 	}

@@ -72,7 +72,7 @@ func (r *Registry) Judge(s *Subject, f *Facts, in *Setting) Verdict {
 				out.Spared = append(out.Spared, x.Rule)
 			}
 		}
-		if excepted(s, f, x.Rule) {
+		if Excepted(s, f, x.Rule) {
 			mode = v1alpha1.Audit
 		}
 		switch mode {
@@ -88,10 +88,18 @@ func (r *Registry) Judge(s *Subject, f *Facts, in *Setting) Verdict {
 }
 
 func (in *Setting) mode(rule *Rule) v1alpha1.RuleMode {
-	if rule.Global() {
+	if rule.Global() && rule.ID != "G002" {
 		return in.Cluster.Mode(rule, "")
 	}
 	return in.Namespace.Mode(rule, in.Admission)
+}
+
+// PolicyOf names the policy that a finding's mode is from, empty for the built-in behaviour.
+func (in *Setting) PolicyOf(x Finding) string {
+	if strings.ContainsAny(x.Rule[:1], "NCKG") {
+		return in.Cluster.Name
+	}
+	return in.Namespace.Name
 }
 
 // enforce is Enforce or, where nothing may be refused, Warn.

@@ -1,0 +1,314 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/plan"
+	"github.com/slipway-sh/slipway/webhook/rules"
+)
+
+// maxAnswers bounds the answers an oracle keeps.
+const maxAnswers = 8192
+
+// Oracle says whether a pod can ever run: on a node that is there, or on one that a pool may buy. It asks the planner
+// itself, on a view without pods, limits and shortages, because those pass. Answers are kept by class of pod for as long
+// as the oracle lives, which is until pools, classes, nodes or the catalogue change.
+type Oracle struct {
+	view *capacity.View
+	pod  func(*corev1.Pod) *capacity.Pod
+	// rooms are what a new node of each type has for pods that are no daemonset's, by the pools of the view.
+	rooms []*rooms
+
+	mu      sync.RWMutex
+	answers map[string]rules.Feasibility
+}
+
+// rooms is computed type by type when first asked for, and handed on from oracle to oracle while the pool stays as it is.
+type rooms struct {
+	pool  *capacity.Pool
+	types []atomic.Pointer[capacity.Resources]
+}
+
+func (r *rooms) of(i int) *capacity.Resources {
+	if room := r.types[i].Load(); room != nil {
+		return room
+	}
+	t := r.pool.Catalog.Types[i]
+	room := t.Allocatable.Sub(r.pool.Overhead(t, nil))
+	r.types[i].Store(&room)
+	return &room
+}
+
+// same reports whether two pools sell the same nodes with the same daemonset pods on them.
+func same(a, b *capacity.Pool) bool {
+	return a.Name == b.Name && a.Catalog == b.Catalog && slices.Equal(a.Daemons, b.Daemons) &&
+		reflect.DeepEqual(a.Requirements, b.Requirements) && reflect.DeepEqual(a.Taints, b.Taints)
+}
+
+// NewOracle makes an oracle of a view of the cluster; pod converts pods as the view's builder does. before is the oracle
+// whose place it takes, nil if there is none.
+func NewOracle(v *capacity.View, pod func(*corev1.Pod) *capacity.Pod, before *Oracle) *Oracle {
+	open := &capacity.View{}
+	for _, p := range v.Pools {
+		q := *p
+		q.Limits, q.LimitNodes, q.Usage, q.Nodes, q.Reservations = nil, nil, capacity.Resources{}, 0, nil
+		if q.Catalog != nil {
+			q.Available = capacity.FullSet(len(q.Catalog.Offerings))
+		}
+		open.Pools = append(open.Pools, &q)
+	}
+	for _, n := range v.Nodes {
+		if n.Phase == capacity.Usable || n.Phase == capacity.Launched {
+			m := *n
+			m.Pods, m.Terminating = nil, nil
+			open.Nodes = append(open.Nodes, &m)
+		}
+	}
+	o := &Oracle{view: open, pod: pod, answers: map[string]rules.Feasibility{}, rooms: make([]*rooms, len(open.Pools))}
+	for i, p := range open.Pools {
+		if p.Catalog == nil {
+			continue
+		}
+		if before != nil {
+			if j := slices.IndexFunc(before.rooms, func(r *rooms) bool { return r != nil && same(r.pool, p) }); j >= 0 {
+				o.rooms[i] = before.rooms[j]
+				continue
+			}
+		}
+		o.rooms[i] = &rooms{pool: p, types: make([]atomic.Pointer[capacity.Resources], len(p.Catalog.Types))}
+	}
+	return o
+}
+
+// Warm computes what the first answers would wait for.
+func (o *Oracle) Warm() {
+	for _, r := range o.rooms {
+		if r != nil && r.pool.Blocked == "" {
+			for i := range r.types {
+				r.of(i)
+			}
+		}
+	}
+}
+
+// Feasible answers for pods made from a template. What depends on other pods, volumes or devices is not looked at and
+// makes a yes an "unknown"; a no without it stays one.
+func (o *Oracle) Feasible(_ string, t *corev1.PodTemplateSpec) rules.Feasibility {
+	if !slices.ContainsFunc(o.view.Pools, func(p *capacity.Pool) bool { return p.Blocked == "" && p.Catalog != nil }) {
+		return rules.Feasibility{Answer: rules.Unknown} // nothing is ready: no time to judge pods
+	}
+	bare, whole := reduce(t)
+	pod := o.pod(bare)
+	o.mu.RLock()
+	out, ok := o.answers[pod.Class.ID]
+	o.mu.RUnlock()
+	if !ok {
+		out = o.ask(pod)
+		o.mu.Lock()
+		if len(o.answers) >= maxAnswers {
+			clear(o.answers)
+		}
+		o.answers[pod.Class.ID] = out
+		o.mu.Unlock()
+	}
+	if out.Answer == rules.Yes && !whole {
+		out.Answer = rules.Unknown
+	}
+	return out
+}
+
+// reduce leaves out of the pod what depends on anything but the pod and the node; whole is false if there was such a thing.
+func reduce(t *corev1.PodTemplateSpec) (pod *corev1.Pod, whole bool) {
+	spec := t.Spec // shallow: only fields of the copy are replaced
+	whole = len(spec.ResourceClaims) == 0
+	spec.ResourceClaims, spec.SchedulingGates, spec.NodeName = nil, nil, ""
+	if len(spec.TopologySpreadConstraints) > 0 {
+		whole = whole && !slices.ContainsFunc(spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+			return c.WhenUnsatisfiable == corev1.DoNotSchedule
+		})
+		spec.TopologySpreadConstraints = nil
+	}
+	if a := spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
+		whole = whole && (a.PodAffinity == nil || len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) == 0) &&
+			(a.PodAntiAffinity == nil || len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) == 0)
+		spec.Affinity = &corev1.Affinity{NodeAffinity: a.NodeAffinity}
+	}
+	if slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+		whole, spec.Volumes = false, nil
+	}
+	// Labels tell pods of different workloads apart and matter to rules about other pods only.
+	return &corev1.Pod{Spec: spec}, whole
+}
+
+// ask puts the pod to the planner, then looks which pools it could have been on.
+func (o *Oracle) ask(pod *capacity.Pod) rules.Feasibility {
+	result := plan.Solve(plan.Input{View: o.view, Pods: []*capacity.Pod{pod}})
+	if len(result.Unplaced) > 0 {
+		return o.refused(pod.Class, &result.Unplaced[0])
+	}
+	out := rules.Feasibility{Answer: rules.Yes}
+	spot := len(result.Launches) > 0 // and not on a node that is there
+	for i, p := range o.view.Pools {
+		offers := o.fits(i, pod.Class)
+		if offers.Empty() {
+			continue
+		}
+		out.Pools = append(out.Pools, p.Name)
+		out.Zones = max(out.Zones, len(p.Catalog.Values(corev1.LabelTopologyZone, offers)))
+		kinds := p.Catalog.Values(karpv1.CapacityTypeLabelKey, offers)
+		spot = spot && len(kinds) == 1 && kinds[0] == karpv1.CapacityTypeSpot
+	}
+	out.OnlySpot = spot && len(out.Pools) > 0
+	return out
+}
+
+// refused is No, unless a pool that cannot be judged now or a resource that a device plugin brings could change that.
+func (o *Oracle) refused(c *capacity.Class, why *plan.Unplaced) rules.Feasibility {
+	unsure := why.Reason == plan.PoolNotReady || why.Reason == plan.NoOffering || o.foreign(c) ||
+		slices.ContainsFunc(o.view.Pools, func(p *capacity.Pool) bool { return (p.Catalog == nil || p.Blocked != "") && may(p, c) })
+	if unsure {
+		return rules.Feasibility{Answer: rules.Unknown}
+	}
+	return rules.Feasibility{Answer: rules.No, Nearest: why.Pool, Reason: strings.TrimSuffix(why.Detail, ".")}
+}
+
+// fits are the offerings of the pool of that index that hold a pod of the class.
+func (o *Oracle) fits(pool int, c *capacity.Class) capacity.Set {
+	p, r := o.view.Pools[pool], o.rooms[pool]
+	if r == nil || p.Blocked != "" {
+		return nil
+	}
+	if _, ok := c.Tolerates(p.Taints); !ok {
+		return nil
+	}
+	fit := capacity.NewSet(len(p.Catalog.Offerings))
+	for _, term := range c.Terms {
+		if p.Requirements.Compatible(term, p.Catalog.Defines) != nil {
+			continue
+		}
+		for i := range p.Catalog.Match(p.Requirements.And(term)).All {
+			if c.Requests.Fits(*r.of(p.Catalog.TypeOf(i))) {
+				fit.Add(i)
+			}
+		}
+	}
+	return fit
+}
+
+// may reports whether a pool that is not ready could be meant for the class.
+func may(p *capacity.Pool, c *capacity.Class) bool {
+	if p.Static {
+		return false
+	}
+	if _, ok := c.Tolerates(p.Taints); !ok {
+		return false
+	}
+	return slices.ContainsFunc(c.Terms, func(term capacity.Requirements) bool {
+		return p.Requirements.Compatible(term, func(string) bool { return true }) == nil
+	})
+}
+
+// foreign reports whether the class asks for a resource that nothing on sale and no node has: a device plugin may bring it.
+func (o *Oracle) foreign(c *capacity.Class) bool {
+	for _, q := range c.Requests.Extended {
+		if !o.known(q.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *Oracle) known(name corev1.ResourceName) bool {
+	for _, p := range o.view.Pools {
+		if p.Catalog == nil {
+			continue
+		}
+		for _, t := range p.Catalog.Types {
+			if t.Capacity.Get(name) > 0 {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(o.view.Nodes, func(n *capacity.Node) bool { return n.Capacity.Get(name) > 0 })
+}
+
+// Vocabulary are the labels nodes have or can have, each with its values; empty values mean that any is possible. nil if a
+// pool's catalogue is not known, for then nothing can be said to be wrong.
+func (o *Oracle) Vocabulary() map[string][]string {
+	words := map[string]map[string]bool{}
+	put := func(key, value string) {
+		key = capacity.CanonicalKey(key)
+		if words[key] == nil {
+			words[key] = map[string]bool{}
+		}
+		words[key][value] = true
+	}
+	free := map[string]bool{corev1.LabelHostname: true}
+	for _, p := range o.view.Pools {
+		if p.Catalog == nil {
+			return nil
+		}
+		for _, key := range p.Requirements.Keys() {
+			if p.Catalog.Defines(key) {
+				continue
+			}
+			if r := p.Requirements.Get(key); r.Finite() {
+				for _, v := range r.Values() {
+					put(key, v)
+				}
+			} else {
+				free[capacity.CanonicalKey(key)] = true
+			}
+		}
+		for key, values := range catalogWords(p.Catalog) {
+			for _, v := range values {
+				put(key, v)
+			}
+		}
+	}
+	for _, n := range o.view.Nodes {
+		for key, value := range n.Labels {
+			put(key, value)
+		}
+	}
+	out := make(map[string][]string, len(words))
+	for key, values := range words {
+		out[key] = sorted(values)
+	}
+	for key := range free {
+		out[key] = nil
+	}
+	return out
+}
+
+func catalogWords(c *capacity.Catalog) map[string][]string {
+	keys := map[string]bool{corev1.LabelTopologyZone: true, karpv1.CapacityTypeLabelKey: true, capacity.ZoneIDLabel: true}
+	for _, t := range c.Types {
+		for key := range t.Labels {
+			keys[key] = true
+		}
+	}
+	all := capacity.FullSet(len(c.Offerings))
+	out := map[string][]string{}
+	for key := range keys {
+		out[key] = c.Values(key, all)
+	}
+	return out
+}
+
+// String says what the oracle knows, for logs.
+func (o *Oracle) String() string {
+	return fmt.Sprintf("%d pools, %d nodes", len(o.view.Pools), len(o.view.Nodes))
+}
