@@ -66,8 +66,8 @@ type Handler struct {
 // NewHandler returns a handler that serves MutatePath and ValidatePath.
 func NewHandler(o Options) *Handler {
 	h := &Handler{Options: o, registry: rules.NewRegistry(), slots: make(chan struct{}, maxInFlight), mux: http.NewServeMux()}
-	h.mux.HandleFunc("POST "+MutatePath, h.hook("mutate", h.mutate))
-	h.mux.HandleFunc("POST "+ValidatePath, h.hook("validate", h.validate))
+	h.mux.HandleFunc("POST "+MutatePath, h.hook("mutate"))
+	h.mux.HandleFunc("POST "+ValidatePath, h.hook("validate"))
 	return h
 }
 
@@ -80,7 +80,7 @@ type decision func(req *admissionv1.AdmissionRequest, state *State) (*admissionv
 // errUnreadable is the kind of error of an object that cannot be decoded.
 var errUnreadable = errors.New("the object cannot be read")
 
-func (h *Handler) hook(name string, decide decision) http.HandlerFunc {
+func (h *Handler) hook(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {

@@ -105,7 +105,7 @@ func (h *Heartbeat) Try(ctx context.Context) error {
 // Beat renews the lease unless this replica is not well. The replicas share one lease, so only one older than a beat is
 // written.
 func (h *Heartbeat) Beat(ctx context.Context) error {
-	if h.Ready() != nil || h.misses > missesAllowed {
+	if well := h.Ready() == nil && h.misses <= missesAllowed; !well {
 		return nil
 	}
 	leases := h.Kube.CoordinationV1().Leases(h.Namespace)

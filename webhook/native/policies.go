@@ -1,0 +1,243 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package native
+
+import (
+	"fmt"
+	"strings"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/slipway-sh/slipway/api/v1alpha1"
+	"github.com/slipway-sh/slipway/webhook/rules"
+)
+
+// File is a file of manifests/policies.
+type File struct {
+	Name    string
+	About   string
+	Objects []runtime.Object
+}
+
+// Files are all native policies.
+func Files() []File {
+	registry := rules.NewRegistry()
+	var out []File
+	for _, g := range groups() {
+		f := File{Name: g.name + ".yaml", About: "Rules about " + g.about + ": " + strings.Join(g.ids(), ", ") + "."}
+		for _, mode := range []v1alpha1.RuleMode{v1alpha1.Enforce, v1alpha1.Warn, v1alpha1.Audit} {
+			f.Objects = append(f.Objects, g.policy(registry, mode), g.binding(mode))
+		}
+		out = append(out, f)
+	}
+	return append(out, guard(registry), mutations())
+}
+
+func (g *group) ids() []string {
+	var out []string
+	for _, c := range g.checks {
+		out = append(out, c.rule)
+	}
+	return out
+}
+
+func (g *group) title(mode v1alpha1.RuleMode) string {
+	return fmt.Sprintf("slipway-%s-%s", g.name, strings.ToLower(string(mode)))
+}
+
+func object(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/part-of": "slipway"}}
+}
+
+func paramKind() *admission.ParamKind {
+	return &admission.ParamKind{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WorkloadPolicy"}
+}
+
+func paramRef() *admission.ParamRef {
+	return &admission.ParamRef{Name: v1alpha1.DefaultPolicy, ParameterNotFoundAction: new(admission.AllowAction)}
+}
+
+func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admission.ValidatingAdmissionPolicy {
+	p := &admission.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: object(g.title(mode)),
+		Spec: admission.ValidatingAdmissionPolicySpec{
+			ParamKind: paramKind(), FailurePolicy: new(admission.Ignore),
+			MatchConstraints: &admission.MatchResources{
+				MatchPolicy: new(admission.Equivalent), ResourceRules: g.resources, ObjectSelector: notOurs(), NamespaceSelector: &metav1.LabelSelector{},
+			},
+			MatchConditions: g.match,
+			Variables:       g.variables,
+		},
+	}
+	overrides := "clusterRules"
+	if g.namespaced {
+		overrides = "rules"
+		p.Spec.MatchConstraints.NamespaceSelector = managed()
+	}
+	p.Spec.Variables = append(append([]admission.Variable{}, p.Spec.Variables...), modeVariables(g.namespaced)...)
+	for _, c := range g.checks {
+		rule := registry.Rule(c.rule)
+		list := overrides
+		if g.namespaced != !rule.Global() && c.rule != "G002" {
+			list = map[bool]string{true: "clusterRules", false: "rules"}[rule.Global()]
+		}
+		p.Spec.Variables = append(p.Spec.Variables, c.variables(rule, list, mode)...)
+		p.Spec.Validations = append(p.Spec.Validations, admission.Validation{
+			Expression:        c.holds(mode),
+			MessageExpression: fmt.Sprintf("'slipway %s: ' + %s + '. %s [policy %s]'", c.rule, c.problem, strings.ReplaceAll(rule.Fix, "'", "\\'"), v1alpha1.DefaultPolicy),
+			Message:           fmt.Sprintf("slipway %s: %s.", c.rule, rule.Title),
+			Reason:            new(metav1.StatusReasonForbidden),
+		})
+	}
+	return p
+}
+
+// modeVariables are what modes of single rules are computed from.
+func modeVariables(namespaced bool) []admission.Variable {
+	ceiling, escalates := `''`, `false`
+	if namespaced {
+		ceiling = `has(namespaceObject.metadata.labels) && '` + v1alpha1.AdmissionLabel + `' in namespaceObject.metadata.labels ? namespaceObject.metadata.labels['` + v1alpha1.AdmissionLabel + `'] : ''`
+		escalates = `variables.ceiling == 'enforce' && has(params.spec.allowNamespaceEscalation) && params.spec.allowNamespaceEscalation`
+	}
+	return []admission.Variable{
+		variable("ceiling", ceiling),
+		variable("raised", escalates),
+		// A rule that may refuse is lowered to a warning for clusters that are being migrated, and by the namespace's label.
+		variable("lowered", `variables.ceiling == 'warn' || (has(params.spec.compatibility) && params.spec.compatibility == 'Karpenter')`),
+		variable("excepted", `[variables.a, variables.own].filter(m, 'slipway.sh/except' in m).map(m, m['slipway.sh/except']).join(',').split(',').filter(e, e.matches('^ *[RDBSNCKG][0-9]{3}=.*until=[0-9-]{10} *$')).map(e, e.trim().substring(0, 4))`),
+	}
+}
+
+// variables are those of one rule, evaluated when they are asked for: r what the policy says, m the mode for the object at
+// hand (Off, Audit, Warn or Enforce), x whether the object is wrong, w whether it was before, s whether it may be refused.
+func (c *check) variables(rule *rules.Rule, overrides string, mode v1alpha1.RuleMode) []admission.Variable {
+	builtin := "'" + string(rule.Mode) + "'"
+	if c.mode != "" {
+		builtin = c.mode
+	}
+	excepted := fmt.Sprintf(`'%s' in variables.excepted`, c.rule)
+	if c.rule == "G002" {
+		excepted = "false"
+	}
+	r := "variables.r" + c.rule
+	out := []admission.Variable{
+		variable("r"+c.rule, fmt.Sprintf(`has(params.spec.%[1]s) && '%[2]s' in params.spec.%[1]s ? params.spec.%[1]s['%[2]s'] : %[3]s`, overrides, c.rule, builtin)),
+		variable("m"+c.rule, fmt.Sprintf(`%[1]s == 'Off' || %[2]s ? 'Off' : (variables.ceiling == 'audit' ? 'Audit' : (%[1]s == 'Default' || (%[1]s == 'Enforce' && variables.lowered) ? 'Warn' : (%[1]s == 'Warn' && variables.raised ? 'Enforce' : %[1]s)))`, r, excepted)),
+		variable("x"+c.rule, c.bad(now())),
+	}
+	if mode == v1alpha1.Audit {
+		return out
+	}
+	strict := "true"
+	if c.strict != "" {
+		strict = c.strict
+	}
+	return append(out, variable("w"+c.rule, c.bad(before())), variable("s"+c.rule, strict))
+}
+
+// holds is the validation of a rule in the policy of a mode. Enforce refuses what is newly wrong and may be refused; what it
+// may not refuse, Warn shows.
+func (c *check) holds(mode v1alpha1.RuleMode) string {
+	id := c.rule
+	refuses := fmt.Sprintf(`variables.m%[1]s == 'Enforce' && variables.s%[1]s && !(request.operation == 'UPDATE' && variables.w%[1]s)`, id)
+	switch mode {
+	case v1alpha1.Enforce:
+		return fmt.Sprintf(`!(%s && variables.x%s)`, refuses, id)
+	case v1alpha1.Warn:
+		return fmt.Sprintf(`!((variables.m%[1]s == 'Warn' || (variables.m%[1]s == 'Enforce' && !(%[2]s))) && variables.x%[1]s)`, id, refuses)
+	default:
+		return fmt.Sprintf(`!(variables.m%[1]s == 'Audit' && variables.x%[1]s)`, id)
+	}
+}
+
+func (g *group) binding(mode v1alpha1.RuleMode) *admission.ValidatingAdmissionPolicyBinding {
+	actions := map[v1alpha1.RuleMode][]admission.ValidationAction{
+		v1alpha1.Enforce: {admission.Deny, admission.Audit}, v1alpha1.Warn: {admission.Warn, admission.Audit}, v1alpha1.Audit: {admission.Audit},
+	}
+	return &admission.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: object(g.title(mode)),
+		Spec:       admission.ValidatingAdmissionPolicyBindingSpec{PolicyName: g.title(mode), ParamRef: paramRef(), ValidationActions: actions[mode]},
+	}
+}
+
+// guard is N012, which has no parameter: it holds without any policy, and its way out is an annotation.
+func guard(registry *rules.Registry) File {
+	const confirm = "'" + v1alpha1.ConfirmDeleteAnnotation + "'"
+	confirmed := `has(oldObject.metadata.annotations) && ` + confirm + ` in oldObject.metadata.annotations && oldObject.metadata.annotations[` + confirm + `] == oldObject.metadata.name`
+	rule := registry.Rule("N012")
+	pair := func(name string, match admission.NamedRuleWithOperations, holds, problem string) []runtime.Object {
+		p := &admission.ValidatingAdmissionPolicy{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"}, ObjectMeta: object(name),
+			Spec: admission.ValidatingAdmissionPolicySpec{
+				FailurePolicy:    new(admission.Fail),
+				MatchConstraints: &admission.MatchResources{MatchPolicy: new(admission.Equivalent), ResourceRules: []admission.NamedRuleWithOperations{match}, ObjectSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{}},
+				Validations: []admission.Validation{{
+					Expression: confirmed + " || " + holds, Message: fmt.Sprintf("slipway N012: %s.", rule.Title), Reason: new(metav1.StatusReasonForbidden),
+					MessageExpression: `'slipway N012: ' + ` + problem + ` + '. Annotate it with ` + v1alpha1.ConfirmDeleteAnnotation + `=' + oldObject.metadata.name + ' first.'`,
+				}},
+			},
+		}
+		b := &admission.ValidatingAdmissionPolicyBinding{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"}, ObjectMeta: object(name),
+			Spec: admission.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admission.ValidationAction{admission.Deny, admission.Audit}},
+		}
+		return []runtime.Object{p, b}
+	}
+	deletion := []admission.OperationType{admission.Delete}
+	definitions := "['" + strings.Join(rules.OurDefinitions(), "', '") + "']"
+	return File{
+		Name: "deletions.yaml", About: "The guard against deletions that end nodes: N012. It has no parameter and holds without any WorkloadPolicy.",
+		Objects: append(
+			pair("slipway-delete-nodepools", ruleFor("karpenter.sh", "v1", deletion, "nodepools"), `!has(oldObject.status) || !has(oldObject.status.nodes) || oldObject.status.nodes == 0`,
+				`'"' + oldObject.metadata.name + '" has ' + string(oldObject.status.nodes) + ' nodes that would go with it'`),
+			pair("slipway-delete-definitions", ruleFor("apiextensions.k8s.io", "v1", deletion, "customresourcedefinitions"), `!(oldObject.metadata.name in `+definitions+`)`,
+				`'deleting "' + oldObject.metadata.name + '" deletes all of its objects and with them nodes, past every budget'`)...),
+	}
+}
+
+// mutations are S001 and the part of D003 that changes pods.
+func mutations() File {
+	pods := &admission.MatchResources{
+		MatchPolicy: new(admission.Equivalent), ResourceRules: []admission.NamedRuleWithOperations{ruleFor("", "v1", []admission.OperationType{admission.Create}, "pods")},
+		ObjectSelector: notOurs(), NamespaceSelector: managed(),
+	}
+	pods.NamespaceSelector.MatchExpressions[1].Values = []string{"off", "audit", "warn"}
+	notAMirror := admission.MatchCondition{Name: "not-a-mirror", Expression: `!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)`}
+	on := func(rule, builtin string) admission.MatchCondition {
+		return admission.MatchCondition{Name: "mode", Expression: fmt.Sprintf(`(has(params.spec.rules) && '%[1]s' in params.spec.rules ? params.spec.rules['%[1]s'] : %[2]s) == 'Default'`, rule, builtin)}
+	}
+	pair := func(name string, match []admission.MatchCondition, expression string) []runtime.Object {
+		p := &admission.MutatingAdmissionPolicy{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"}, ObjectMeta: object(name),
+			Spec: admission.MutatingAdmissionPolicySpec{
+				ParamKind: paramKind(), MatchConstraints: pods, MatchConditions: match, FailurePolicy: new(admission.Ignore), ReinvocationPolicy: admission.IfNeededReinvocationPolicy,
+				Mutations: []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: expression}}},
+			},
+		}
+		b := &admission.MutatingAdmissionPolicyBinding{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicyBinding"}, ObjectMeta: object(name),
+			Spec: admission.MutatingAdmissionPolicyBindingSpec{PolicyName: name, ParamRef: paramRef()},
+		}
+		return []runtime.Object{p, b}
+	}
+	return File{
+		Name: "mutations.yaml", About: "What is changed in pods without slipway-webhook: schedulerName (S001), and protections without end where the policy caps them (D003).",
+		Objects: append(
+			pair("slipway-scheduler-name", []admission.MatchCondition{
+				on("S001", "'Default'"), notAMirror,
+				{Name: "on-the-default-scheduler", Expression: `!has(object.spec.schedulerName) || object.spec.schedulerName in ['', 'default-scheduler']`},
+				{Name: "not-bound", Expression: `!has(object.spec.nodeName) || object.spec.nodeName == ''`},
+				{Name: "not-of-a-daemonset", Expression: `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet' && has(o.controller) && o.controller)`},
+				{Name: "not-opted-out", Expression: `!has(object.metadata.labels) || !('` + v1alpha1.SchedulerLabel + `' in object.metadata.labels) || object.metadata.labels['` + v1alpha1.SchedulerLabel + `'] != 'default'`},
+			}, `[JSONPatch{op: 'add', path: '/spec/schedulerName', value: has(params.spec.schedulerName) ? params.spec.schedulerName : 'slipway'}]`),
+			pair("slipway-cap-protection", []admission.MatchCondition{
+				on("D003", `(has(params.spec.disruption) && has(params.spec.disruption.indefinite) && params.spec.disruption.indefinite == 'Cap' ? 'Default' : 'Off')`), notAMirror,
+				{Name: "protected-without-end", Expression: `has(object.metadata.annotations) && ` + disrupt + ` in object.metadata.annotations && object.metadata.annotations[` + disrupt + `] == 'true'`},
+			}, `[JSONPatch{op: 'replace', path: '/metadata/annotations/' + jsonpatch.escapeKey(`+disrupt+`), value: has(params.spec.disruption.maxDoNotDisrupt) ? params.spec.disruption.maxDoNotDisrupt : '24h'}]`)...),
+	}
+}
