@@ -118,18 +118,18 @@ func Quotas(s *Snapshot) map[string]*Quota {
 }
 
 // take uses up budget for the nodes of a command, if there is enough in every pool it touches.
-func take(quotas map[string]*Quota, reason karpv1.DisruptionReason, nodes []*Node) (blocking string, ok bool) {
+func take(quotas map[string]*Quota, reason karpv1.DisruptionReason, nodes []*Node) bool {
 	need := map[string]int{}
 	for _, n := range nodes {
 		need[n.PoolName()]++
 	}
 	for pool, k := range need {
 		if q := quotas[pool]; q == nil || q.Left(reason) < k {
-			return pool, false
+			return false
 		}
 	}
 	for pool, k := range need {
 		quotas[pool].Used += k
 	}
-	return "", true
+	return true
 }

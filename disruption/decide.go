@@ -14,6 +14,7 @@ import (
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 )
 
@@ -70,12 +71,13 @@ type decider struct {
 	out    Decision
 	taken  map[*Node]bool
 	told   map[*Node]bool
-	notFor map[string]bool // pool and reason: the budget is used up
+	claims map[string]bool // names of all claims, made by leaving
+	going  bool            // some node is leaving
 }
 
 // Decide chooses the commands to start. It is a function of the snapshot and of what m remembers; m may be new.
 func Decide(s *Snapshot, m *Memory) Decision {
-	d := &decider{s: s, m: m, taken: map[*Node]bool{}, told: map[*Node]bool{}, notFor: map[string]bool{}}
+	d := &decider{s: s, m: m, taken: map[*Node]bool{}, told: map[*Node]bool{}}
 	d.out.Quotas, d.out.Eligible = Quotas(s), map[karpv1.DisruptionReason]int{}
 	d.expired()
 	d.emptiness()
@@ -108,10 +110,40 @@ func (d *decider) candidates(reason karpv1.DisruptionReason, c class, want func(
 			}
 			continue
 		}
+		if (reason == karpv1.DisruptionReasonEmpty || reason == karpv1.DisruptionReasonUnderutilized) && d.expects(n) {
+			d.reject(n, eventBlocked, "Node is nominated for a pending pod")
+			continue
+		}
 		out = append(out, n)
 	}
 	d.out.Eligible[reason] += len(out)
 	return out
+}
+
+// expects reports whether pods of nodes that are leaving will come to the node: it was bought in exchange for one of them, or
+// has the room they need.
+func (d *decider) expects(n *Node) bool {
+	if !d.leaving() {
+		return false
+	}
+	for _, old := range splitNames(n.Claim.Annotations[capacity.ReplacesAnnotation]) {
+		if d.claims[old] {
+			return true
+		}
+	}
+	return n.Planned != nil && d.world().fed[n.Planned.ID()]
+}
+
+// leaving reports whether any node is going or belongs to a command, and notes which claims there are.
+func (d *decider) leaving() bool {
+	if d.claims == nil {
+		d.claims = make(map[string]bool, len(d.s.Nodes))
+		for _, n := range d.s.Nodes {
+			d.claims[n.Claim.Name] = true
+			d.going = d.going || n.Disrupted()
+		}
+	}
+	return d.going
 }
 
 // reject notes why a node stays; the first reason of a pass counts.
@@ -126,8 +158,7 @@ func (d *decider) reject(n *Node, event, message string) {
 // add takes budget for a command and notes it; false if a budget is used up.
 func (d *decider) add(c *Command) bool {
 	if !c.Forced {
-		if pool, ok := take(d.out.Quotas, c.Reason, c.Going); !ok {
-			d.notFor[pool+"/"+string(c.Reason)] = true
+		if !take(d.out.Quotas, c.Reason, c.Going) {
 			return false
 		}
 	}
@@ -150,11 +181,7 @@ func (d *decider) add(c *Command) bool {
 // hasBudget reports whether the pool's budgets leave anything for the reason.
 func (d *decider) hasBudget(n *Node, reason karpv1.DisruptionReason) bool {
 	q := d.out.Quotas[n.PoolName()]
-	if q != nil && q.Left(reason) > 0 {
-		return true
-	}
-	d.notFor[n.PoolName()+"/"+string(reason)] = true
-	return false
+	return q != nil && q.Left(reason) > 0
 }
 
 // commandID follows from the claims and the instant.

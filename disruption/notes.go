@@ -7,7 +7,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -65,7 +67,7 @@ func (c *Controller) note(ctx context.Context, s *Snapshot) {
 		}
 	}
 	each(todos, func(t todo) {
-		err := c.updateStatus(ctx, t.n.Claim.Name, t.note.apply)
+		err := c.updateStatus(ctx, t.n.Claim.Name, func(claim *karpv1.NodeClaim) bool { return t.note.apply(claim, c.Clock) })
 		if client.IgnoreNotFound(err) != nil {
 			log.FromContext(ctx).Error(err, "noting what can be done with a node", "nodeClaim", t.n.Claim.Name)
 		}
@@ -76,8 +78,8 @@ func (c *Controller) note(ctx context.Context, s *Snapshot) {
 }
 
 // apply changes the claim and reports whether that was needed.
-func (t note) apply(claim *karpv1.NodeClaim) bool {
-	conditions := claim.StatusConditions()
+func (t note) apply(claim *karpv1.NodeClaim, now clock.Clock) bool {
+	conditions := claim.StatusConditions(status.WithClock(now))
 	changed := false
 	set := func(kind, reason string) {
 		if reason == "" {

@@ -98,8 +98,6 @@ func (s *shrink) choose(d *decider, list []*Node, b *balance) []*Node {
 			s.why[n] = "Node takes the pods of nodes that are going"
 			continue
 		case left[n.PoolName()] <= 0:
-			d.notFor[n.PoolName()+"/"+string(karpv1.DisruptionReasonUnderutilized)] = true
-			s.why[n] = ""
 			continue
 		}
 		if why := b.refuses(&Command{Record: Record{Saving: n.Price()}, Going: []*Node{n}}); why != "" {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -146,7 +147,7 @@ func (c *Controller) record(ctx context.Context, n *Node, r *Record) error {
 // setReason sets condition DisruptionReason, by which the drain tells what is voluntary; an empty reason takes it off.
 func (c *Controller) setReason(ctx context.Context, n *Node, reason karpv1.DisruptionReason) error {
 	return c.updateStatus(ctx, n.Claim.Name, func(claim *karpv1.NodeClaim) bool {
-		conditions := claim.StatusConditions()
+		conditions := claim.StatusConditions(status.WithClock(c.Clock))
 		if reason != "" {
 			return conditions.SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, string(reason), string(reason))
 		}

@@ -16,13 +16,15 @@ type world struct {
 	pools []*capacity.Pool
 	nodes []*capacity.Node
 	at    map[string]int // position in nodes, by ID
+	// fed are nodes that pods of nodes that are leaving will go to.
+	fed map[string]bool
 }
 
 // newWorld places the pods of all nodes that are leaving already, or belong to a command, first: on what is there and what is on
 // its way. Those that find no place are the provisioner's to buy for. After that nodes on their way are closed: nothing
 // voluntary is built on a node that may never come.
 func newWorld(s *Snapshot) *world {
-	w := &world{pools: s.View.Pools, nodes: append([]*capacity.Node(nil), s.View.Nodes...), at: make(map[string]int, len(s.View.Nodes))}
+	w := &world{pools: s.View.Pools, nodes: append([]*capacity.Node(nil), s.View.Nodes...), at: make(map[string]int, len(s.View.Nodes)), fed: map[string]bool{}}
 	for i, n := range w.nodes {
 		w.at[n.ID()] = i
 	}
@@ -33,7 +35,11 @@ func newWorld(s *Snapshot) *world {
 		}
 	}
 	if len(going) > 0 {
-		w.apply(going, w.move(going, nil))
+		r := w.move(going, nil)
+		for _, p := range r.Placements {
+			w.fed[p.Node.ID()] = true
+		}
+		w.apply(going, r)
 	}
 	for i, n := range w.nodes {
 		if n != nil && (n.Phase == capacity.Planned || n.Phase == capacity.Launched) {
