@@ -131,7 +131,7 @@ func (d *decider) expects(n *Node) bool {
 			return true
 		}
 	}
-	return n.Planned != nil && d.world().fed[n.Planned.ID()]
+	return d.world().feeds(n)
 }
 
 // leaving reports whether any node is going or belongs to a command, and notes which claims there are.
@@ -290,8 +290,11 @@ func (d *decider) drift() {
 		return drifted[n] != ""
 	})
 	d.sortDrifted(list)
+	if len(list) > 0 {
+		d.world().closeAll(list)
+	}
 	for _, n := range list {
-		if !d.hasBudget(n, karpv1.DisruptionReasonDrifted) {
+		if !d.hasBudget(n, karpv1.DisruptionReasonDrifted) || d.at.feeds(n) {
 			continue
 		}
 		d.replaceOne(n, &Command{Record: Record{Reason: karpv1.DisruptionReasonDrifted}, Drift: drifted[n]})
@@ -347,8 +350,11 @@ func (d *decider) expiring() {
 		y, _ := expireAt(b)
 		return x.Compare(y)
 	})
+	if len(list) > 0 {
+		d.world().closeAll(list)
+	}
 	for _, n := range list {
-		if d.hasBudget(n, ReasonExpired) {
+		if d.hasBudget(n, ReasonExpired) && !d.at.feeds(n) {
 			d.replaceOne(n, &Command{Record: Record{Reason: ReasonExpired}})
 		}
 	}

@@ -211,7 +211,7 @@ func (s *shrink) rest(d *decider, list []*Node) []*Node {
 	var out []*Node
 	for _, n := range list {
 		i, ok := s.index[n.Planned.ID()]
-		if d.taken[n] || !ok || s.fed[i] {
+		if d.taken[n] || !ok || s.fed[i] || s.world.feeds(n) {
 			continue
 		}
 		if why, known := d.m.known(n, d.s.Now); known {

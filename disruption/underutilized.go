@@ -122,7 +122,7 @@ func (d *decider) replace(list []*Node, b *balance) {
 		group := list[:min(groupSize, len(list))]
 		list = list[len(group):]
 		d.replaceGroup(slices.DeleteFunc(slices.Clone(group), func(n *Node) bool {
-			return !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized)
+			return !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized) || d.at.feeds(n)
 		}), b)
 	}
 }
@@ -139,6 +139,9 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 	} else {
 		made := false
 		for _, c := range components(group, r) {
+			if slices.ContainsFunc(c.Going, d.at.feeds) {
+				continue // pods of another part of the group go there
+			}
 			if why := d.approve(c, b); why != "" {
 				message = why
 				continue

@@ -16,7 +16,7 @@ type world struct {
 	pools []*capacity.Pool
 	nodes []*capacity.Node
 	at    map[string]int // position in nodes, by ID
-	// fed are nodes that pods of nodes that are leaving will go to.
+	// fed are nodes that pods of other nodes will go to.
 	fed map[string]bool
 }
 
@@ -35,21 +35,37 @@ func newWorld(s *Snapshot) *world {
 		}
 	}
 	if len(going) > 0 {
-		r := w.move(going, nil)
-		for _, p := range r.Placements {
-			w.fed[p.Node.ID()] = true
-		}
-		w.apply(going, r)
+		w.apply(going, w.move(going, nil))
 	}
 	for i, n := range w.nodes {
 		if n != nil && (n.Phase == capacity.Planned || n.Phase == capacity.Launched) {
-			closed := *n
-			closed.Phase = capacity.Leaving
-			w.nodes[i] = &closed
+			w.close(i)
 		}
 	}
 	return w
 }
+
+// close keeps pods off a node; those on it stay.
+func (w *world) close(i int) {
+	closed := *w.nodes[i]
+	closed.Phase = capacity.Leaving
+	w.nodes[i] = &closed
+}
+
+// closeAll keeps pods off nodes whose turn to be replaced has come, now or soon.
+func (w *world) closeAll(nodes []*Node) {
+	for _, n := range nodes {
+		if n.Planned == nil {
+			continue
+		}
+		if i, ok := w.at[n.Planned.ID()]; ok {
+			w.close(i)
+		}
+	}
+}
+
+// feeds reports whether pods of other nodes will go to the node.
+func (w *world) feeds(n *Node) bool { return n.Planned != nil && w.fed[n.Planned.ID()] }
 
 // pods are those that have to move when the nodes go.
 func pods(nodes []*Node) []*capacity.Pod {
@@ -118,6 +134,7 @@ func (w *world) fill(placements []plan.Placement) {
 		if !ok {
 			continue
 		}
+		w.fed[p.Node.ID()] = true
 		if !copied[i] {
 			n := *w.nodes[i]
 			n.Pods = maps.Clone(n.Pods)

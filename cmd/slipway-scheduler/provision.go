@@ -135,6 +135,10 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	if err != nil {
 		return nil, nil, err
 	}
+	disrupt, err := newDisruption(ctx, d, prov, cloud, objects)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := prepare(ctx, catalogs, classes); err != nil {
 		return nil, nil, err
 	}
@@ -150,6 +154,9 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		go slots.Run(ctx, func() []string { return reservations(ctx, kube) })
 		go tagger.Run(ctx)
 		go func() { fatal(ctx, "launcher", launcher.Run(ctx, objects)) }()
+		if !d.options.disableDisruption {
+			go func() { fatal(ctx, "disruption", disrupt.Run(ctx)) }()
+		}
 		fatal(ctx, "provisioner", prov.Run(ctx))
 	}()
 	return prov, launcher, nil

@@ -180,6 +180,9 @@ func (c *Cluster) Carry(cmd *disruption.Command) ([]*Machine, error) {
 		for _, p := range n.Plan {
 			left[p.UID] = p
 		}
+		if m := c.Machines[n.Claim.Name]; m == nil || len(m.Pods) != len(n.Plan) {
+			return bought, fmt.Errorf("command %s takes node %s away, on which an earlier command has put pods", cmd.ID, n.Claim.Name)
+		}
 		delete(c.Machines, n.Claim.Name)
 	}
 	for _, l := range cmd.Launches {

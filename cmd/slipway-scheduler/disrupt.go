@@ -1,0 +1,107 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/disruption"
+	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/ec2"
+	"github.com/slipway-sh/slipway/provisioner/plan"
+	"github.com/slipway-sh/slipway/scheduler/simulate"
+)
+
+// moves lets disruption ask the judge whether pods would be scheduled where they are to move.
+type moves struct {
+	judge *simulate.Judge
+	prov  *provisioner.Provisioner
+}
+
+// Refused implements disruption.Judge.
+func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error) {
+	nodes, placed := m.prov.Hypotheses(v, r, provisioner.Pods{Wanting: pods})
+	candidates := make([]simulate.Candidate, len(nodes))
+	for i, n := range nodes {
+		candidates[i] = simulate.Candidate(n)
+	}
+	trials := make([]simulate.Trial, len(placed))
+	for i, t := range placed {
+		trials[i] = simulate.Trial(t)
+	}
+	rejections, err := m.judge.VerifyWithout(ctx, gone, candidates, trials)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[*corev1.Pod]types.UID, len(pods))
+	for uid, p := range pods {
+		known[p] = uid
+	}
+	out := make(map[types.UID]string, len(rejections))
+	for _, r := range rejections {
+		out[known[r.Pod]] = fmt.Sprintf("%s/%s => %s: %s", r.Pod.Namespace, r.Pod.Name, r.Plugin, r.Reason)
+	}
+	return out, nil
+}
+
+// newDisruption builds what takes nodes away and connects it with the informers, which are not started yet.
+func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache) (*disruption.Controller, error) {
+	core := d.config.InformerFactory.Core().V1()
+	pods := core.Pods().Informer()
+	if err := pods.AddIndexers(disruption.Indexers()); err != nil {
+		return nil, fmt.Errorf("indexing pods by node: %w", err)
+	}
+	config := rest.CopyConfig(d.config.KubeConfig)
+	config.QPS, config.ContentType, config.AcceptContentTypes = -1, "", ""
+	live, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return nil, fmt.Errorf("creating the client of the disruption controller: %w", err)
+	}
+	j, ok := prov.Judge.(judge)
+	if !ok {
+		return nil, fmt.Errorf("the provisioner's judge is a %T, which cannot judge moves", prov.Judge)
+	}
+	c := disruption.New(disruption.Options{
+		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
+		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
+		Views: prov, Seats: prov, Judge: moves{j.Judge, prov}, Instances: cloud,
+		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
+	})
+	if _, err := pods.AddEventHandler(c.PodEvents()); err != nil {
+		return nil, fmt.Errorf("watching Pods: %w", err)
+	}
+	changed := toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.Changed() }, UpdateFunc: func(_, _ any) { c.Changed() }, DeleteFunc: func(any) { c.Changed() },
+	}
+	if _, err := core.Nodes().Informer().AddEventHandler(changed); err != nil {
+		return nil, fmt.Errorf("watching Nodes: %w", err)
+	}
+	for _, o := range []client.Object{&karpv1.NodeClaim{}, &karpv1.NodePool{}} {
+		informer, err := objects.GetInformer(ctx, o, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", o, err)
+		}
+		if _, err := informer.AddEventHandler(changed); err != nil {
+			return nil, fmt.Errorf("watching %T: %w", o, err)
+		}
+	}
+	for _, m := range c.Metrics.Collectors() {
+		if err := register(m); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
