@@ -17,7 +17,7 @@ TESTFLAGS ?=
 PKGS ?= ./...
 
 # Packages that only start and stop processes: the race detector would watch them wait.
-RACE_SKIP := /(cmd/[^/]+|test/(bed|bench|cluster|demo|house|integration)(/.*)?|(.*/)?gen)$$
+RACE_SKIP := /(cmd/[^/]+|test/(bed|bench|chaos|cluster|demo|house|integration)(/.*)?|(.*/)?gen)$$
 
 # Benchmarks that exist, one folder a benchmark.
 BENCHES := $(patsubst test/bench/%/main.go,%,$(wildcard test/bench/*/main.go))
@@ -110,6 +110,10 @@ ifneq ($(wildcard cmd/slipway/main.go),)
 demo: build k8s ## a cluster that buys nodes, on this machine and without a cloud account (KEEP=1 leaves it up)
 	@bin/slipway demo $(if $(KEEP),--keep) $(ARGS)
 endif
+
+.PHONY: chaos
+chaos: k8s ## run seeded storms of failures (CHAOS_STORMS=1000 CHAOS_SEED=1; CHAOS_LOGS=folder keeps the logs of bad ones)
+	@CHAOS_STORMS=$${CHAOS_STORMS:-1000} $(GO) test ./test/chaos -run Storms -count=1 -timeout 0 -v
 
 .PHONY: emulator
 emulator: ## run the emulated AWS account alone, for clients of your own (ARGS=-help tells more)
