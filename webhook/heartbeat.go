@@ -118,15 +118,18 @@ func (h *Heartbeat) Beat(ctx context.Context) error {
 				HolderIdentity: new(h.Identity), RenewTime: &now, LeaseDurationSeconds: new(int32(v1alpha1.AdmissionSilence / time.Second)),
 			},
 		}, metav1.CreateOptions{})
+		if err == nil {
+			h.beaten = now.Time
+		}
+		if err == nil || apierrors.IsAlreadyExists(err) { // or another replica was faster
+			return nil
+		}
 	}
 	if err != nil {
-		if apierrors.IsAlreadyExists(err) {
-			return nil // another replica was faster
-		}
 		return fmt.Errorf("lease %q: %w", v1alpha1.AdmissionLease, err)
 	}
 	h.beaten = now.Time
-	if lease == nil || (lease.Spec.RenewTime != nil && now.Sub(lease.Spec.RenewTime.Time) < beatEvery/2) {
+	if lease.Spec.RenewTime != nil && now.Sub(lease.Spec.RenewTime.Time) < beatEvery/2 {
 		return nil
 	}
 	lease = lease.DeepCopy()

@@ -27,13 +27,20 @@ const maxAnswers = 8192
 // as the oracle lives, which is until pools, classes, nodes or the catalogue change.
 type Oracle struct {
 	view *capacity.View
-	pod  func(*corev1.Pod) *capacity.Pod
+	// fresh makes a converter of pods. One remembers every class it has made, so it is thrown away with the answers.
+	fresh func() Converter
 	// rooms are what a new node of each type has for pods that are no daemonset's, by the pools of the view.
 	rooms []*rooms
 
+	asked atomic.Int64
+
 	mu      sync.RWMutex
+	pod     Converter
 	answers map[string]rules.Feasibility
 }
+
+// Converter makes of a pod what the planner works on.
+type Converter func(*corev1.Pod) *capacity.Pod
 
 // rooms is computed type by type when first asked for, and handed on from oracle to oracle while the pool stays as it is.
 type rooms struct {
@@ -57,9 +64,9 @@ func same(a, b *capacity.Pool) bool {
 		reflect.DeepEqual(a.Requirements, b.Requirements) && reflect.DeepEqual(a.Taints, b.Taints)
 }
 
-// NewOracle makes an oracle of a view of the cluster; pod converts pods as the view's builder does. before is the oracle
-// whose place it takes, nil if there is none.
-func NewOracle(v *capacity.View, pod func(*corev1.Pod) *capacity.Pod, before *Oracle) *Oracle {
+// NewOracle makes an oracle of a view of the cluster; fresh makes converters as the view's builder has one. before is the
+// oracle whose place it takes, nil if there is none.
+func NewOracle(v *capacity.View, fresh func() Converter, before *Oracle) *Oracle {
 	open := &capacity.View{}
 	for _, p := range v.Pools {
 		q := *p
@@ -76,7 +83,7 @@ func NewOracle(v *capacity.View, pod func(*corev1.Pod) *capacity.Pod, before *Or
 			open.Nodes = append(open.Nodes, &m)
 		}
 	}
-	o := &Oracle{view: open, pod: pod, answers: map[string]rules.Feasibility{}, rooms: make([]*rooms, len(open.Pools))}
+	o := &Oracle{view: open, fresh: fresh, pod: fresh(), answers: map[string]rules.Feasibility{}, rooms: make([]*rooms, len(open.Pools))}
 	for i, p := range open.Pools {
 		if p.Catalog == nil {
 			continue
@@ -110,8 +117,9 @@ func (o *Oracle) Feasible(_ string, t *corev1.PodTemplateSpec) rules.Feasibility
 		return rules.Feasibility{Answer: rules.Unknown} // nothing is ready: no time to judge pods
 	}
 	bare, whole := reduce(t)
-	pod := o.pod(bare)
+	bare.Generation = o.asked.Add(1) // tells pods without a UID apart
 	o.mu.RLock()
+	pod := o.pod(bare)
 	out, ok := o.answers[pod.Class.ID]
 	o.mu.RUnlock()
 	if !ok {
@@ -119,6 +127,7 @@ func (o *Oracle) Feasible(_ string, t *corev1.PodTemplateSpec) rules.Feasibility
 		o.mu.Lock()
 		if len(o.answers) >= maxAnswers {
 			clear(o.answers)
+			o.pod = o.fresh()
 		}
 		o.answers[pod.Class.ID] = out
 		o.mu.Unlock()

@@ -55,6 +55,7 @@ type Watcher struct {
 	catalogs informers.SharedInformerFactory // ConfigMaps of our own namespace
 	objects  ctrlcache.Cache
 	mapper   meta.RESTMapper
+	source   view.Source
 	views    *view.Builder
 	made     *published
 
@@ -104,7 +105,7 @@ func NewWatcher(config *rest.Config, o WatchOptions) (*Watcher, error) {
 		made: newPublished(o.Clock, o.Log),
 	}
 	core, apps, storage := w.core.Core().V1(), w.core.Apps().V1(), w.core.Storage().V1()
-	w.views = view.New(view.Source{
+	w.source = view.Source{
 		// Pods pass; whether a pod can ever run is asked of an empty cluster.
 		Pods:  corelisters.NewPodLister(toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{toolscache.NamespaceIndex: toolscache.MetaNamespaceIndexFunc})),
 		Nodes: core.Nodes().Lister(), Namespaces: core.Namespaces().Lister(), LimitRanges: core.LimitRanges().Lister(),
@@ -113,7 +114,8 @@ func NewWatcher(config *rest.Config, o WatchOptions) (*Watcher, error) {
 		DaemonSets:             apps.DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(),
 		Karpenter: objects, Catalog: func(c *v1.EC2NodeClass) *capacity.Catalog { return w.made.catalog(c.Name) },
 		Available: func(c *capacity.Catalog) capacity.Set { return capacity.FullSet(len(c.Offerings)) },
-	})
+	}
+	w.views = view.New(w.source)
 	return w, w.watch()
 }
 
@@ -324,7 +326,7 @@ func (w *Watcher) look(ctx context.Context) {
 		w.oracle = nil
 		return
 	}
-	o := NewOracle(v, w.views.Pod, w.oracle)
+	o := NewOracle(v, func() Converter { return view.New(w.source).Pod }, w.oracle)
 	o.Warm()
 	w.oracle = o
 }

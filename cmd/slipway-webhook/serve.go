@@ -57,6 +57,7 @@ func kubeConfig(o *options) (*rest.Config, error) {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	c.QPS, c.Burst, c.UserAgent = 50, 100, "slipway-webhook"
+	c.WarningHandler = rest.NoWarnings{} // of the dry-run pod, which is meant to lack what it lacks
 	return c, nil
 }
 

@@ -5,6 +5,7 @@ package admission_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/manifests/crds"
 	"github.com/slipway-sh/slipway/manifests/policies"
 	"github.com/slipway-sh/slipway/test/cluster"
@@ -68,6 +70,10 @@ func start(t *testing.T) apiserver {
 	if a.client, err = dynamic.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
+	a.eventually(t, "WorkloadPolicies are served", func(ctx context.Context) (bool, string) {
+		_, err := a.client.Resource(v1alpha1.GroupVersion().WithResource("workloadpolicies")).List(ctx, metav1.ListOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
 	return a
 }
 
