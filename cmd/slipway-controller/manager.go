@@ -137,7 +137,7 @@ func stripPod(obj any) (any, error) {
 			NodeName: p.Spec.NodeName, Tolerations: p.Spec.Tolerations, TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
 			Containers: stripContainers(p.Spec.Containers), InitContainers: stripContainers(p.Spec.InitContainers),
 			Overhead: p.Spec.Overhead, Resources: p.Spec.Resources, PriorityClassName: p.Spec.PriorityClassName,
-			Volumes: stripVolumes(p.Spec.Volumes),
+			Volumes: stripVolumes(p.Spec.Volumes), Affinity: stripAffinity(p.Spec.Affinity), TopologySpreadConstraints: stripSpread(p.Spec.TopologySpreadConstraints),
 		},
 		Status: corev1.PodStatus{Phase: p.Status.Phase, StartTime: p.Status.StartTime, Conditions: stripConditions(p.Status.Conditions)},
 	}, nil
@@ -172,8 +172,31 @@ func stripContainers(in []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, len(in))
 	for i, c := range in {
 		out[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				out[i].Ports = append(out[i].Ports, corev1.ContainerPort{ContainerPort: p.ContainerPort, HostPort: p.HostPort})
+			}
+		}
 	}
 	return out
+}
+
+// stripSpread keeps that there are rules, not what they say.
+func stripSpread(in []corev1.TopologySpreadConstraint) []corev1.TopologySpreadConstraint {
+	for _, c := range in {
+		if c.WhenUnsatisfiable == corev1.DoNotSchedule {
+			return []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: c.WhenUnsatisfiable}}
+		}
+	}
+	return nil
+}
+
+// stripAffinity keeps that there are rules that keep pods apart, not what they say.
+func stripAffinity(a *corev1.Affinity) *corev1.Affinity {
+	if a == nil || a.PodAntiAffinity == nil || len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) == 0 {
+		return nil
+	}
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{}}}}
 }
 
 // caBundle is the API server's certificate authority in base64, as Karpenter has it for the hash of node classes: the flag,
@@ -247,9 +270,15 @@ func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, 
 	if err != nil {
 		return fmt.Errorf("making the client of the interruption controller: %w", err)
 	}
+	catalogs, err := newCatalogs(ctx, m, cloud)
+	if err != nil {
+		return err
+	}
 	measured := interruption.NewMetrics()
 	metrics.Registry.MustRegister(measured.Collectors()...)
-	reactor := interruption.New(interruption.Options{Kube: kube, Events: m.GetEventRecorder("karpenter"), Disrupted: disrupted, Metrics: measured})
+	reactor := interruption.New(interruption.Options{
+		Kube: kube, Events: m.GetEventRecorder("karpenter"), Catalogs: catalogs, Disrupted: disrupted, Metrics: measured,
+	})
 	if err := m.Add(interruption.NewPoller(reactor, cloud)); err != nil {
 		return fmt.Errorf("adding the instance status poller: %w", err)
 	}

@@ -161,10 +161,10 @@ const (
 	ReplacedByAnnotation = "slipway.sh/replaced-by"
 	// InterruptedAnnotation on a NodeClaim says that its instance is being taken away, and by what (a kind of notice).
 	InterruptedAnnotation = "slipway.sh/interrupted"
-	// ReplacesAnnotation is the name of the claim whose node this one was bought to replace.
+	// ReplacesAnnotation lists the claims, separated by commas, for whose nodes' pods this one was bought.
 	ReplacesAnnotation = "slipway.sh/replaces"
-	// AvoidAnnotation is an offering (see [OfferingKey.String]) that EC2 has just taken an instance of back, or has
-	// announced to: the launcher counts it as a shortage.
+	// AvoidAnnotation lists offerings (see [OfferingKey.String]), separated by commas, that EC2 has just taken an instance of
+	// back, or has announced to: the launcher counts them as shortages.
 	AvoidAnnotation = "slipway.sh/avoid-offering"
 )
 
@@ -175,6 +175,17 @@ func (k OfferingKey) String() string {
 		s += "/" + k.ReservationID
 	}
 	return s
+}
+
+// ParseOfferingKeys reads keys separated by commas and leaves out what is none.
+func ParseOfferingKeys(s string) []OfferingKey {
+	var out []OfferingKey
+	for part := range strings.SplitSeq(s, ",") {
+		if k, ok := ParseOfferingKey(part); ok {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // ParseOfferingKey reads what String wrote; false if it is something else.

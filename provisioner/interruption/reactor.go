@@ -33,15 +33,26 @@ const OnRebalanceAnnotation = "slipway.sh/on-rebalance-recommendation"
 const (
 	fieldInstanceID  = "status.instanceID"
 	fieldPodNodeName = "spec.nodeName"
+	fieldReplaces    = "slipway.replaces"
 )
 
-// AddIndexes adds the field the package's reads need beside those of package claim.
+// AddIndexes adds the fields the package's reads need beside those of package claim.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	err := indexer.IndexField(ctx, &karpv1.NodeClaim{}, fieldInstanceID, InstanceIDOf)
-	if err != nil {
-		return fmt.Errorf("indexing NodeClaims by %q: %w", fieldInstanceID, err)
+	for field, of := range map[string]client.IndexerFunc{fieldInstanceID: InstanceIDOf, fieldReplaces: ReplacedBy} {
+		if err := indexer.IndexField(ctx, &karpv1.NodeClaim{}, field, of); err != nil {
+			return fmt.Errorf("indexing NodeClaims by %q: %w", field, err)
+		}
 	}
 	return nil
+}
+
+// ReplacedBy is the index: the claims whose pods a NodeClaim was bought for.
+func ReplacedBy(o client.Object) []string {
+	names := o.GetAnnotations()[capacity.ReplacesAnnotation]
+	if names == "" {
+		return nil
+	}
+	return strings.Split(names, ",")
 }
 
 // InstanceIDOf is the index: the instance id of a launched NodeClaim.
@@ -64,7 +75,9 @@ type Options struct {
 	// that a thousand notices at once would exhaust.
 	Kube   client.Client
 	Events Events
-	Clock  clock.Clock
+	// Catalogs lets replacements in a storm be larger than what they replace; nil for never.
+	Catalogs Catalogs
+	Clock    clock.Clock
 	// Disrupted counts deleted claims by reason, NodePool and capacity type (Karpenter's
 	// karpenter_nodeclaims_disrupted_total); nil counts nothing.
 	Disrupted *prometheus.CounterVec
@@ -120,7 +133,7 @@ func (r *Reactor) react(ctx context.Context, n notice) (ours bool, err error) {
 		for i := range claims.Items {
 			if c := &claims.Items[i]; managed(c) {
 				ours = true
-				errs = append(errs, r.once(ctx, n.kind, c))
+				errs = append(errs, r.once(ctx, n, c))
 			}
 		}
 	}
@@ -139,12 +152,12 @@ func ends(kind Kind, c *karpv1.NodeClaim) bool {
 }
 
 // once reacts to a claim unless that has been done, or is being done: then it waits for the outcome.
-func (r *Reactor) once(ctx context.Context, kind Kind, c *karpv1.NodeClaim) error {
+func (r *Reactor) once(ctx context.Context, n notice, c *karpv1.NodeClaim) error {
 	if c.DeletionTimestamp != nil {
 		return nil // on its way out already: our own doing, or an earlier notice
 	}
-	if !ends(kind, c) {
-		r.tell(ctx, kind, c, nil)
+	if !ends(n.kind, c) {
+		r.tell(ctx, n.kind, c, nil)
 		return nil
 	}
 	r.mu.Lock()
@@ -167,7 +180,7 @@ func (r *Reactor) once(ctx context.Context, kind Kind, c *karpv1.NodeClaim) erro
 	r.reactions[c.UID] = mine
 	r.mu.Unlock()
 
-	mine.err = r.end(ctx, kind, c)
+	mine.err = r.end(ctx, n, c)
 	if mine.err != nil {
 		r.mu.Lock()
 		delete(r.reactions, c.UID) // the next delivery tries again
@@ -178,23 +191,25 @@ func (r *Reactor) once(ctx context.Context, kind Kind, c *karpv1.NodeClaim) erro
 }
 
 // end buys the replacement and then ends the claim.
-func (r *Reactor) end(ctx context.Context, kind Kind, c *karpv1.NodeClaim) error {
+func (r *Reactor) end(ctx context.Context, n notice, c *karpv1.NodeClaim) error {
+	kind := n.kind
 	node, err := r.nodeOf(ctx, c)
 	if err != nil {
 		return err
 	}
 	// 1. The replacement. What keeps it from being bought must not keep the node from being drained.
-	name, err := r.buyer.replace(ctx, kind, c, node)
+	names, err := r.buyer.replace(ctx, kind, c, node)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "no replacement is bought ahead", "nodeClaim", c.Name)
 		r.Metrics.Replacements.WithLabelValues("failed").Inc()
 	}
 	// 2. Events.
 	r.tell(ctx, kind, c, node)
-	// 3. The end of the old one.
+	// 3. The end of the old one. In a storm of notices the API server is for the replacements first.
 	r.ends <- struct{}{}
 	defer func() { <-r.ends }()
-	if err := r.annotate(ctx, c, r.lastWords(kind, c, name)); err != nil {
+	r.buyer.calm()
+	if err := r.annotate(ctx, c, r.lastWords(n, c, names)); err != nil {
 		return err
 	}
 	if err := r.Kube.Delete(ctx, c, client.Preconditions{UID: new(c.UID)}); err != nil {
@@ -207,20 +222,42 @@ func (r *Reactor) end(ctx context.Context, kind Kind, c *karpv1.NodeClaim) error
 	if r.Disrupted != nil {
 		r.Disrupted.WithLabelValues(string(kind), c.Labels[karpv1.NodePoolLabelKey], c.Labels[karpv1.CapacityTypeLabelKey]).Inc()
 	}
-	log.FromContext(ctx).Info("node is interrupted", "kind", string(kind), "nodeClaim", c.Name, "node", c.Status.NodeName, "replacement", name)
+	log.FromContext(ctx).Info("node is interrupted", "kind", string(kind), "nodeClaim", c.Name, "node", c.Status.NodeName, "replacements", names)
 	return nil
 }
 
-// lastWords are the annotations the claim gets before it is deleted: with its termination time set to now package claim
-// skips the drain, because the machine does not work; and where no replacement says which offering is spent, it does.
-func (r *Reactor) lastWords(kind Kind, c *karpv1.NodeClaim, replacement string) map[string]string {
-	out := map[string]string{}
-	if _, ok := c.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey]; !ok && (kind == InstanceStatus || kind == SystemStatus) {
-		out[karpv1.NodeClaimTerminationTimestampAnnotationKey] = r.Clock.Now().Format(time.RFC3339)
-	}
-	if replacement == "" && spentOffering(kind) {
+// lead is how long before it takes an instance back EC2 says so (Spot and interruptible reservations).
+const lead = 2 * time.Minute
+
+// lastWords are the annotations the claim gets before it is deleted, for who drains it: that it is interrupted, which
+// claims its pods wait for, and until when at most. The time is now where the machine does not work. Where no replacement says
+// which offering is spent, it does.
+func (r *Reactor) lastWords(n notice, c *karpv1.NodeClaim, replacements []string) map[string]string {
+	out := map[string]string{capacity.InterruptedAnnotation: string(n.kind)}
+	if len(replacements) > 0 {
+		out[capacity.ReplacedByAnnotation] = strings.Join(replacements, ",")
+	} else if spentOffering(n.kind) {
 		out[capacity.AvoidAnnotation] = offeringOf(c).String()
 	}
+	if _, ok := c.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey]; ok {
+		return out
+	}
+	now := r.Clock.Now()
+	var deadline time.Time
+	switch {
+	case n.kind == InstanceStatus || n.kind == SystemStatus:
+		deadline = now
+	case spentOffering(n.kind) && n.at.IsZero():
+		deadline = now.Add(lead)
+	case spentOffering(n.kind):
+		deadline = n.at.Add(lead)
+	default:
+		return out
+	}
+	if g := c.Spec.TerminationGracePeriod; g != nil && now.Add(g.Duration).Before(deadline) {
+		deadline = now.Add(g.Duration)
+	}
+	out[karpv1.NodeClaimTerminationTimestampAnnotationKey] = deadline.UTC().Format(time.RFC3339)
 	return out
 }
 

@@ -4,6 +4,7 @@
 package interruption
 
 import (
+	stdcmp "cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.writes = append(r.writes, verb+" "+o.GetName())
 	}
 	r.kube = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(&karpv1.NodeClaim{}).
-		WithIndex(&karpv1.NodeClaim{}, fieldInstanceID, InstanceIDOf).
+		WithIndex(&karpv1.NodeClaim{}, fieldInstanceID, InstanceIDOf).WithIndex(&karpv1.NodeClaim{}, fieldReplaces, ReplacedBy).
 		WithIndex(&corev1.Pod{}, fieldPodNodeName, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -160,7 +161,7 @@ func spot(n int) (*karpv1.NodeClaim, *corev1.Node) {
 		Label("karpenter.k8s.aws/ec2nodeclass", builder.DefaultClass).Annotation(karpv1.NodePoolHashAnnotationKey, "123").Annotation("note", "from the pool").Annotation("slipway.sh/node-name", "x").
 		Require(builder.In(karpv1.CapacityTypeLabelKey, "spot", "on-demand")).Request("cpu", "7").
 		Launched(id, "m5.large", "us-east-1a", "spot").Registered(fmt.Sprintf("node-%d", n)).
-		Resource("cpu", "2").Resource("memory", "8Gi").Obj()
+		Resource("cpu", "2").Resource("memory", "8Gi").Resource("pods", "29").Obj()
 	claim.Finalizers = []string{karpv1.TerminationFinalizer}
 	return claim, builder.Node(fmt.Sprintf("node-%d", n)).ProviderID(id).Obj()
 }
@@ -201,7 +202,7 @@ func TestSpotNoticeBuysFirstAndEndsThen(t *testing.T) {
 			t.Fatalf("%d replacements, want 1", len(made))
 		}
 		c := made[0]
-		if d := cmp.Diff([]string{"create " + c.Name, "delete claim-1"}, r.writes); d != "" {
+		if d := cmp.Diff([]string{"create " + c.Name, "patch claim-1", "delete claim-1"}, r.writes); d != "" {
 			t.Errorf("writes (-want +got):\n%s", d)
 		}
 		wantLabels := map[string]string{karpv1.NodePoolLabelKey: "default", "team": "a", "karpenter.k8s.aws/ec2nodeclass": builder.DefaultClass}
@@ -223,6 +224,13 @@ func TestSpotNoticeBuysFirstAndEndsThen(t *testing.T) {
 		if c.Status.ProviderID != "" || !slices.Contains(c.Finalizers, karpv1.TerminationFinalizer) {
 			t.Errorf("provider id is %q, finalizers are %v", c.Status.ProviderID, c.Finalizers)
 		}
+		words := r.get("claim-1").Annotations
+		if words[capacity.ReplacedByAnnotation] != c.Name || words[capacity.InterruptedAnnotation] != "spot_interrupted" {
+			t.Errorf("annotations of the interrupted claim are %v", words)
+		}
+		if at, err := time.Parse(time.RFC3339, words[karpv1.NodeClaimTerminationTimestampAnnotationKey]); err != nil || time.Until(at) > 2*time.Minute || time.Until(at) < 118*time.Second-time.Second {
+			t.Errorf("the termination time is %s, want two minutes after the notice (error %v)", at, err)
+		}
 		wantEvents := []string{"SpotInterrupted claim", "SpotInterrupted node", "TerminatingOnInterruption claim", "TerminatingOnInterruption node"}
 		if d := cmp.Diff(wantEvents, r.events.reasons); d != "" {
 			t.Errorf("events (-want +got):\n%s", d)
@@ -237,7 +245,7 @@ func TestSpotNoticeBuysFirstAndEndsThen(t *testing.T) {
 		if _, err := again.react(logr.NewContext(t.Context(), logr.Discard()), notice{kind: SpotInterrupted, instances: []string{"i-1"}}); err != nil {
 			t.Error(err)
 		}
-		if n := len(r.replacements()); n != 1 || len(r.writes) != 2 {
+		if n := len(r.replacements()); n != 1 || len(r.writes) != 3 {
 			t.Errorf("%d replacements and writes %v after the notice was repeated", n, r.writes)
 		}
 	})
@@ -248,9 +256,9 @@ func TestReplacementSurvivesACrashBeforeTheEnd(t *testing.T) {
 		claim, node := spot(1)
 		r := newRig(t, claim, node, pod("node-1", "web", "1").Obj())
 		ctx := logr.NewContext(t.Context(), logr.Discard())
-		name, err := r.buyer.replace(ctx, SpotInterrupted, claim, node)
-		if err != nil || name == "" {
-			t.Fatalf("replacement %q, error %v", name, err)
+		names, err := r.buyer.replace(ctx, SpotInterrupted, claim, node)
+		if err != nil || len(names) != 1 {
+			t.Fatalf("replacements %q, error %v", names, err)
 		}
 		// The process dies here; the next one gets the notice again.
 		again := New(Options{Kube: r.kube, Events: r.events})
@@ -266,35 +274,68 @@ func TestReplacementSurvivesACrashBeforeTheEnd(t *testing.T) {
 	})
 }
 
-func TestNoticesTogetherShareALaunch(t *testing.T) {
+func TestNoticesTogetherArePackedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []client.Object
 		var bodies []string
-		for n := range 10 {
+		for n := range 10 { // nodes of two CPUs, half empty: five hold what is on them
 			claim, node := spot(n)
-			cpu := "1"
-			if n >= 8 {
-				cpu = "1500m" // another shape
-			}
-			objects = append(objects, claim, node, pod(node.Name, fmt.Sprintf("web-%d", n), cpu).Obj())
+			objects = append(objects, claim, node, pod(node.Name, fmt.Sprintf("web-%d", n), "900m").Obj(), daemon(node.Name, fmt.Sprintf("agent-%d", n)))
 			bodies = append(bodies, warning(fmt.Sprintf("i-%d", n)))
 		}
 		r := newRig(t, objects...)
 		r.consume()
 		defer r.stop()
 		r.send(1, bodies...)
-		groups := map[string]int{}
+		groups, replaced := map[string]bool{}, map[string]string{}
+		made := r.replacements()
+		for _, c := range made {
+			groups[c.Annotations[capacity.LaunchGroupAnnotation]+" of "+c.Annotations[capacity.LaunchGroupSizeAnnotation]] = true
+			for old := range strings.SplitSeq(c.Annotations[capacity.ReplacesAnnotation], ",") {
+				replaced[old] = c.Name
+			}
+			if cpu := c.Spec.Resources.Requests[corev1.ResourceCPU]; cpu.String() != "1900m" {
+				t.Errorf("a replacement asks for %s cpu, want 1900m", cpu.String())
+			}
+		}
+		if len(made) != 5 || len(groups) != 1 || len(replaced) != 10 {
+			t.Errorf("%d replacements in launches %v for %d nodes, want 5 in one for 10", len(made), groups, len(replaced))
+		}
+		for old, name := range replaced {
+			if got := r.get(old).Annotations[capacity.ReplacedByAnnotation]; got != name {
+				t.Errorf("%s says that it is replaced by %q, want %q", old, got, name)
+			}
+		}
+	})
+}
+
+// TestStormsKeepToTheCallsThereAre sends notices for a long time and counts launches.
+func TestStormsKeepToTheCallsThereAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var objects []client.Object
+		const n = 200
+		for i := range n {
+			claim, node := spot(i)
+			objects = append(objects, claim, node, pod(node.Name, fmt.Sprintf("web-%d", i), "1500m").Obj())
+		}
+		r := newRig(t, objects...)
+		ctx := logr.NewContext(t.Context(), logr.Discard())
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				if _, err := r.react(ctx, notice{kind: SpotInterrupted, instances: []string{fmt.Sprintf("i-%d", i)}}); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(50 * time.Millisecond)
+		}
+		wg.Wait()
+		launches := map[string]bool{}
 		for _, c := range r.replacements() {
-			groups[c.Annotations[capacity.LaunchGroupAnnotation]+" "+c.Annotations[capacity.LaunchGroupSizeAnnotation]]++
+			launches[stdcmp.Or(c.Annotations[capacity.LaunchGroupAnnotation], c.Name)] = true
 		}
-		var sizes []string
-		for key, n := range groups {
-			_, size, _ := strings.Cut(key, " ")
-			sizes = append(sizes, fmt.Sprintf("%d say %s", n, size))
-		}
-		slices.Sort(sizes)
-		if d := cmp.Diff([]string{"2 say 2", "8 say 8"}, sizes); d != "" {
-			t.Errorf("launch groups (-want +got):\n%s", d)
+		if got := len(launches); got < 40 || got > calls+10*callsPerSecond+2 {
+			t.Errorf("%d launches in 10 s, want no more than EC2 takes", got)
 		}
 	})
 }
@@ -316,15 +357,15 @@ func TestReactionsByKind(t *testing.T) {
 		wantEvents []string
 		wantResult string
 		wantAvoid  bool // on the interrupted claim
-		wantForced bool
+		wantEnd    bool // a termination time
 	}{
 		{
 			name: "only daemonset pods", kind: SpotInterrupted, objects: []client.Object{claim, node, daemon("node-1", "agent")},
-			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: nothingOnIt, wantAvoid: true,
+			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: nothingOnIt, wantAvoid: true, wantEnd: true,
 		},
 		{
 			name: "never joined", kind: SpotInterrupted, objects: []client.Object{unjoined},
-			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: notJoined, wantAvoid: true,
+			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: notJoined, wantAvoid: true, wantEnd: true,
 		},
 		{
 			name: "rebalance recommendation is told", kind: RebalanceRecommended, objects: []client.Object{claim, node, web},
@@ -332,33 +373,33 @@ func TestReactionsByKind(t *testing.T) {
 		},
 		{
 			name: "rebalance recommendation is followed where the pool says so", kind: RebalanceRecommended, objects: []client.Object{rebalance, node, web},
-			wantWrites: []string{"create", "delete claim-1"}, wantEvents: []string{"SpotRebalanceRecommendation", "TerminatingOnInterruption"}, wantResult: "bought",
+			wantWrites: []string{"create", "patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotRebalanceRecommendation", "TerminatingOnInterruption"}, wantResult: "bought",
 		},
 		{
 			name: "scheduled change", kind: ScheduledChange, objects: []client.Object{claim, node, web},
-			wantWrites: []string{"create", "delete claim-1"}, wantEvents: []string{"InstanceUnhealthy", "TerminatingOnInterruption"}, wantResult: "bought",
+			wantWrites: []string{"create", "patch claim-1", "delete claim-1"}, wantEvents: []string{"InstanceUnhealthy", "TerminatingOnInterruption"}, wantResult: "bought",
 		},
 		{
 			name: "stopped", kind: InstanceStopped, objects: []client.Object{claim, node, web},
-			wantWrites: []string{"create", "delete claim-1"}, wantEvents: []string{"InstanceStopping", "TerminatingOnInterruption"}, wantResult: "bought",
+			wantWrites: []string{"create", "patch claim-1", "delete claim-1"}, wantEvents: []string{"InstanceStopping", "TerminatingOnInterruption"}, wantResult: "bought",
 		},
 		{
 			name: "terminated", kind: InstanceTerminated, objects: []client.Object{claim, node, web},
-			wantWrites: []string{"create", "delete claim-1"}, wantEvents: []string{"InstanceTerminating", "TerminatingOnInterruption"}, wantResult: "bought",
+			wantWrites: []string{"create", "patch claim-1", "delete claim-1"}, wantEvents: []string{"InstanceTerminating", "TerminatingOnInterruption"}, wantResult: "bought",
 		},
 		{
 			name: "a failing machine is not drained", kind: SystemStatus, objects: []client.Object{claim, node, web},
-			wantWrites: []string{"create", "patch claim-1", "delete claim-1"}, wantEvents: []string{"InstanceUnhealthy", "TerminatingOnInterruption"}, wantResult: "bought", wantForced: true,
+			wantWrites: []string{"create", "patch claim-1", "delete claim-1"}, wantEvents: []string{"InstanceUnhealthy", "TerminatingOnInterruption"}, wantResult: "bought", wantEnd: true,
 		},
 		{name: "another provider's claim", kind: SpotInterrupted, objects: []client.Object{foreign, node, web}},
 		{name: "nobody's instance", kind: SpotInterrupted},
 		{
 			name: "pool without room for both", kind: SpotInterrupted, objects: []client.Object{claim, node, web, builder.NodePool("default").Limit("cpu", "3").Obj()},
-			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: atLimit, wantAvoid: true,
+			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: atLimit, wantAvoid: true, wantEnd: true,
 		},
 		{
 			name: "pool without room for another node", kind: SpotInterrupted, objects: []client.Object{claim, node, web, builder.NodePool("default").Limit("nodes", "1").Obj()},
-			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: atLimit, wantAvoid: true,
+			wantWrites: []string{"patch claim-1", "delete claim-1"}, wantEvents: []string{"SpotInterrupted", "TerminatingOnInterruption"}, wantResult: atLimit, wantAvoid: true, wantEnd: true,
 		},
 	}
 	for _, tc := range tests {
@@ -405,8 +446,8 @@ func TestReactionsByKind(t *testing.T) {
 				if got := c.Annotations[capacity.AvoidAnnotation] != ""; got != tc.wantAvoid {
 					t.Errorf("the claim says which offering is spent: %v, want %v", got, tc.wantAvoid)
 				}
-				if got := c.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey] != ""; got != tc.wantForced {
-					t.Errorf("the claim has a termination time: %v, want %v", got, tc.wantForced)
+				if got := c.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey] != ""; got != tc.wantEnd {
+					t.Errorf("the claim has a termination time: %v, want %v", got, tc.wantEnd)
 				}
 			})
 		})

@@ -120,10 +120,10 @@ func (l *Launcher) claimHandler(ctx context.Context, queue workqueue.TypedDelayi
 // avoidFor is how old an announcement may be to count: the time a shortage is remembered at first.
 const avoidFor = 2 * time.Minute
 
-// avoid remembers the offering that the claim says EC2 is short of.
+// avoid remembers the offerings that the claim says EC2 is short of.
 func (l *Launcher) avoid(c *karpv1.NodeClaim) {
-	key, ok := capacity.ParseOfferingKey(c.Annotations[capacity.AvoidAnnotation])
-	if !ok {
+	keys := capacity.ParseOfferingKeys(c.Annotations[capacity.AvoidAnnotation])
+	if len(keys) == 0 {
 		return
 	}
 	at := c.CreationTimestamp.Time
@@ -131,7 +131,7 @@ func (l *Launcher) avoid(c *karpv1.NodeClaim) {
 		at = c.DeletionTimestamp.Time
 	}
 	if l.Clock.Since(at) < avoidFor {
-		l.Shortages.Mark(key)
+		l.Shortages.Mark(keys...)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,7 @@ import (
 type interruptions struct {
 	requested []time.Duration // notice visible → CreateFleet received
 	calls     int
+	bought    int
 	took      time.Duration // first notice → last
 }
 
@@ -90,45 +93,45 @@ func (s *interruptions) measure(ctx context.Context, n int) error {
 	return s.collect(ctx, h, w, before, visible)
 }
 
-// collect waits until every notice has its request.
+// collect waits until every notice has been dealt with and every replacement has its request.
 func (s *interruptions) collect(ctx context.Context, h *host, w *world, before int, visible map[string]time.Time) error {
 	var claims karpv1.NodeClaimList
-	err := w.eventually(ctx, "replacements", func(all []ec2emu.Request) bool {
-		asked := 0
-		for _, q := range all[before:] {
-			if q.Action == "CreateFleet" {
-				asked += len(q.Instances)
+	sent := map[string]time.Time{}
+	err := bed.Eventually(ctx, "replacements", func(ctx context.Context) (bool, error) {
+		if ready, hidden := w.emu.QueueDepth(); ready+hidden > 0 {
+			return false, nil
+		}
+		for _, q := range w.since(before) {
+			if id := launchOf(q); q.Action == "CreateFleet" && sent[id].IsZero() {
+				sent[id] = q.At
 			}
 		}
-		return asked >= len(visible)
+		if err := h.live.List(ctx, &claims); err != nil {
+			return false, err
+		}
+		return !slices.ContainsFunc(claims.Items, func(c karpv1.NodeClaim) bool { return sent[launchID(&c)].IsZero() && visible[c.Name].IsZero() }), nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := h.live.List(ctx, &claims); err != nil {
-		return err
-	}
-	sent := map[string]time.Time{}
 	for _, q := range w.since(before) {
-		if q.Action != "CreateFleet" {
-			continue
-		}
-		s.calls++
-		if id := launchOf(q); sent[id].IsZero() {
-			sent[id] = q.At
+		if q.Action == "CreateFleet" {
+			s.calls++
 		}
 	}
+	last := map[string]time.Duration{} // by interrupted claim: its pods may go to several replacements
 	for i := range claims.Items {
 		c := &claims.Items[i]
-		at, ok := visible[c.Annotations[capacity.ReplacesAnnotation]]
-		if !ok {
+		if c.Annotations[capacity.ReplacesAnnotation] == "" {
 			continue
 		}
-		asked := sent[cmp.Or(c.Annotations[capacity.LaunchGroupAnnotation], string(c.UID))]
-		if asked.IsZero() {
-			return fmt.Errorf("no request was made for replacement %q", c.Name)
+		s.bought++
+		for old := range strings.SplitSeq(c.Annotations[capacity.ReplacesAnnotation], ",") {
+			last[old] = max(last[old], sent[launchID(c)].Sub(visible[old]))
 		}
-		s.requested = append(s.requested, asked.Sub(at))
+	}
+	for _, d := range last {
+		s.requested = append(s.requested, d)
 	}
 	if len(s.requested) != len(visible) {
 		return fmt.Errorf("%d replacements for %d notices", len(s.requested), len(visible))
@@ -137,8 +140,13 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 }
 
 func (s *interruptions) print() {
-	fmt.Printf("interruptions: %d notices in %.2f s, replacements requested with %d CreateFleet calls, p50 %.1f ms, p90 %.1f ms\n", len(s.requested), s.took.Seconds(), s.calls,
+	fmt.Printf("interruptions: %d notices in %.2f s, %d replacements requested with %d CreateFleet calls, p50 %.1f ms, p90 %.1f ms\n", len(s.requested), s.took.Seconds(), s.bought, s.calls,
 		ms(bed.Quantile(s.requested, 0.5)), ms(bed.Quantile(s.requested, 0.9)))
+}
+
+// launchID is the launch a claim is part of.
+func launchID(c *karpv1.NodeClaim) string {
+	return cmp.Or(c.Annotations[capacity.LaunchGroupAnnotation], string(c.UID))
 }
 
 // host is what of the product runs against the API server.
@@ -276,7 +284,7 @@ func (h *host) start(ctx context.Context) error {
 	})
 	go templates.Run(ctx)
 	go func() { _ = launcher.Run(ctx, h.cache) }()
-	reactor := interruption.New(interruption.Options{Kube: h.kube, Events: silent{}})
+	reactor := interruption.New(interruption.Options{Kube: h.kube, Events: silent{}, Catalogs: h.w.catalogs})
 	consumer := interruption.NewConsumer(reactor, func(ctx context.Context) (interruption.Queue, error) {
 		return h.w.cloud.Queue(ctx, h.w.emu.QueueName())
 	})
