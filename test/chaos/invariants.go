@@ -84,9 +84,11 @@ func (w *world) settle(ctx context.Context) []string {
 	calm := 0
 	var unrest []string
 	for calm < 10 {
-		if unrest = w.unrest(ctx); len(unrest) == 0 {
-			calm++
-		} else {
+		now := w.unrest(ctx)
+		if ctx.Err() == nil {
+			unrest = now // what is read as the time ends is cut short
+		}
+		if calm++; len(now) > 0 {
 			calm = 0
 		}
 		if pause(ctx, 300*time.Millisecond) != nil {

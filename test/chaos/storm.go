@@ -14,8 +14,11 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/ec2emu"
@@ -75,9 +78,30 @@ func (s Storm) Run(ctx context.Context) (violations []string, err error) {
 	<-done
 	violations = slices.Concat(watch.violations, violations, w.afterwards(ctx))
 	if len(violations) > 0 && s.Keep != "" {
-		err = errors.Join(err, os.CopyFS(filepath.Join(s.Keep, fmt.Sprint(s.Seed)), os.DirFS(w.Cluster.Dir())))
+		err = errors.Join(err, w.keep(ctx))
 	}
 	return violations, err
+}
+
+// keep copies the processes' logs and the objects of the cluster.
+func (w *world) keep(ctx context.Context) error {
+	dir := filepath.Join(w.Keep, fmt.Sprint(w.Seed))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("keeping the logs of storm %d: %w", w.Seed, err)
+	}
+	var errs []error
+	for _, name := range []string{bed.Scheduler, bed.Controller, "kube-controller-manager"} {
+		log, err := os.ReadFile(filepath.Join(w.Cluster.Dir(), name+".log"))
+		errs = append(errs, err, os.WriteFile(filepath.Join(dir, name+".log"), log, 0o600))
+	}
+	for name, list := range map[string]client.ObjectList{
+		"pods": &corev1.PodList{}, "nodes": &corev1.NodeList{}, "nodeclaims": &karpv1.NodeClaimList{}, "nodepools": &karpv1.NodePoolList{},
+	} {
+		errs = append(errs, w.kube.List(ctx, list))
+		text, err := yaml.Marshal(list)
+		errs = append(errs, err, os.WriteFile(filepath.Join(dir, name+".yaml"), text, 0o600))
+	}
+	return errors.Join(errs...)
 }
 
 // world is the cluster the storm goes over.
