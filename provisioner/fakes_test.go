@@ -154,8 +154,9 @@ type bed struct {
 	api     client.Client
 	// createFails is returned by the next so many creations of a claim.
 	createFails []error
-	// createPause is what each creation takes.
+	// createPause is what each creation takes, slow what that of a claim takes beyond it; may be nil.
 	createPause time.Duration
+	slow        func(*karpv1.NodeClaim) time.Duration
 	claims      int
 	parkedMu    sync.Mutex
 	parked      []types.UID
@@ -199,6 +200,9 @@ func (b *bed) process(judge Judge) *Provisioner {
 // create gives claims a UID and a creation time as the API server does, or fails as the test asked.
 func (b *bed) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	time.Sleep(b.createPause)
+	if claim, ok := o.(*karpv1.NodeClaim); ok && b.slow != nil {
+		time.Sleep(b.slow(claim))
+	}
 	b.diary.mu.Lock()
 	defer b.diary.mu.Unlock()
 	if len(b.createFails) > 0 {

@@ -4,10 +4,12 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/launch"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/provisioner/view"
 )
@@ -184,11 +187,17 @@ func loading(v *capacity.View) bool {
 	return false
 }
 
-// create writes the claims and hands those that exist over to the launcher. A pod belongs to its claim before the claim
-// exists, so that the claim's death, however early, finds it.
+// create writes the claims and hands those that exist over to the launcher, each launch group as soon as all of its claims
+// have an answer: no launch waits for the claims of others. A pod belongs to its claim before the claim exists, so that the
+// claim's death, however early, finds it.
 func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.NodeClaim {
 	sem := make(chan struct{}, createAtOnce)
 	failed := make([]bool, len(drafts))
+	together := togetherOf(drafts)
+	left := make([]atomic.Int32, len(drafts)) // of each group, at its first member's index
+	for _, members := range together {
+		left[members[0]].Store(int32(len(members)))
+	}
 	var wg sync.WaitGroup
 	for i, d := range drafts {
 		p.ledger.assign(d.claim.Name, "", d.places)
@@ -199,25 +208,48 @@ func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.Node
 				log.FromContext(ctx).Error(err, "creating a NodeClaim", "nodeClaim", d.claim.Name, "nodePool", d.claim.Labels[karpv1.NodePoolLabelKey])
 				p.again(ctx, p.ledger.lost(d.claim.Name))
 				failed[i] = true
-				return
+			} else {
+				p.remember(d.claim)
 			}
-			p.remember(d.claim)
+			if members := together[groupOf(d)]; left[members[0]].Add(-1) == 0 {
+				p.Launcher.Launch(ctx, written(drafts, members, failed))
+			}
 		})
 	}
 	wg.Wait()
 	var out []*karpv1.NodeClaim
 	for i, d := range drafts {
-		if !failed[i] {
-			out = append(out, d.claim)
-		}
-	}
-	p.Launcher.Launch(ctx, out)
-	for i, d := range drafts {
 		if failed[i] {
 			continue
 		}
+		out = append(out, d.claim)
 		p.Metrics.Claims.WithLabelValues(d.claim.Labels[karpv1.NodePoolLabelKey]).Inc()
 		p.tell(d.claim.Name, d.pods...)
+	}
+	return out
+}
+
+// groupOf is the launch group of a draft; a claim without one is a group of its own.
+func groupOf(d draft) string {
+	return cmp.Or(d.claim.Annotations[launch.LaunchGroupAnnotation], d.claim.Name)
+}
+
+// togetherOf lists the drafts of each launch group, by their indices.
+func togetherOf(drafts []draft) map[string][]int {
+	out := map[string][]int{}
+	for i, d := range drafts {
+		out[groupOf(d)] = append(out[groupOf(d)], i)
+	}
+	return out
+}
+
+// written are the claims of the members that exist.
+func written(drafts []draft, members []int, failed []bool) []*karpv1.NodeClaim {
+	var out []*karpv1.NodeClaim
+	for _, i := range members {
+		if !failed[i] {
+			out = append(out, drafts[i].claim)
+		}
 	}
 	return out
 }

@@ -5,6 +5,7 @@ package provisioner
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,33 @@ func TestEqualClaimsShareALaunchGroup(t *testing.T) {
 			t.Errorf("claims by launch group: %v, want two in one group and one in none", groups)
 		}
 	})
+}
+
+func TestLaunchesDoNotWaitForTheClaimsOfOthers(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.slow = func(c *karpv1.NodeClaim) time.Duration {
+			if strings.Contains(c.Annotations[PodsAnnotation], "default/c") {
+				return 3 * time.Second
+			}
+			return 0
+		}
+		b.run()
+		b.offer(pod("a", "15"), pod("b", "15"), pod("c", "3500m"))
+		if got, want := launches(b.take()), []string{"launch for default/a", "launch for default/b"}; !slices.Equal(got, want) {
+			t.Errorf("while one claim is being written: %q, want %q", got, want)
+		}
+		b.pass(3 * time.Second)
+		if got, want := launches(b.take()), []string{"launch for default/c"}; !slices.Equal(got, want) {
+			t.Errorf("when it is written: %q, want %q", got, want)
+		}
+	})
+}
+
+// launches are those entries of the diary.
+func launches(entries []string) []string {
+	out := slices.DeleteFunc(entries, func(e string) bool { return !strings.HasPrefix(e, "launch ") })
+	slices.Sort(out)
+	return out
 }
 
 func TestRefusedWritePutsPodsBack(t *testing.T) {
