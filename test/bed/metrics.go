@@ -47,6 +47,19 @@ func (b *Bed) Metrics(ctx context.Context, process string) (map[string]*dto.Metr
 	return families, nil
 }
 
+// Count is the sum of a counter or gauge over all its labels; 0 if it has never been counted.
+func (b *Bed) Count(ctx context.Context, process, name string) (float64, error) {
+	families, err := b.Metrics(ctx, process)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum, nil
+}
+
 // Quantile estimates the q-quantile of a histogram without labels, linearly within its bucket as PromQL's
 // histogram_quantile does.
 func (b *Bed) Quantile(ctx context.Context, process, name string, q float64) (float64, error) {

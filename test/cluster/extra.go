@@ -55,6 +55,12 @@ func (p *Process) Terminate() error {
 	return nil
 }
 
+// Pause stops the process where it is, Resume lets it go on (SIGSTOP, SIGCONT). Connections stay open meanwhile.
+func (p *Process) Pause() error { return p.p.stop() }
+
+// Resume ends a Pause.
+func (p *Process) Resume() error { return p.p.resume() }
+
 // ExitCode is what the process has ended with, -1 for a signal. Call it after Done is closed.
 func (p *Process) ExitCode() int { return p.p.cmd.ProcessState.ExitCode() }
 

@@ -7,12 +7,22 @@
 // Figures (milliseconds unless said otherwise):
 //
 //	latency-single-p50, -p99   pod created (the API server has answered) → its CreateFleet request arrives, one pod at a time
-//	latency-decision-p50       pod's filter failure → its CreateFleet request arrives, the same pods
+//	latency-decision-p50       pod's filter failure → its CreateFleet request arrives, the same pods; decision-p50 and -p99 too
+//	latency-loaded-p99         latency-single-p99 while other pods, which do fit, come and go at -load a second
+//	latency-idle-p99           latency-single-p99 of pods that come after a minute in which nothing happened (-idles of them)
+//	added-p99                  what Slipway adds between pending and running, boot and EC2's answer taken out: created →
+//	                           CreateFleet request, and kubelet Ready → bound; the pods of latency-single
 //	latency-burst100-p99       pod seen on a watch → its CreateFleet request arrives, a Deployment of 100
 //	latency-burst1000-last     first of 1,000 pods seen on a watch → the last CreateFleet request arrives
+//	burst-1000                 1,000 pods that are in the API server when the scheduler sees the first → the last CreateFleet
+//	                           request arrives, seconds
+//	lookahead-1000-last        first of 1,000 replicas fails → the last CreateFleet request arrives, with Kubernetes' own limit
+//	                           of 20 requests a second for controllers; lookahead-off-1000-last: the same without look-ahead
 //	bind-after-ready-p99       node usable (Ready, registered, no taints) → the last of its 50 pods is bound, nodes arriving one at a time
 //	bind-1000                  the last node of the burst of 1,000 usable → all pods bound, seconds
+//	off-plan                   pods that landed on a node other pods were still waiting for
 //	second-launches            pods for which more than one node was bought
+//	forgotten                  waiting pods that nothing would have happened to any more
 //	postfilter-p50, -p99       microseconds a scheduling cycle spends in Slipway's PostFilter, in the worst of the phases
 //
 // Beside them, measured in the same run: what one write of an empty NodeClaim costs on this control plane at rest, which
@@ -44,15 +54,21 @@ func main() { os.Exit(command()) }
 
 func command() int {
 	log.SetLogger(logr.Discard())
+	var n sizes
 	binaries := flag.String("binaries", "bin", "folder of Slipway's binaries")
-	singles := flag.Int("singles", 200, "single pods to measure")
-	small := flag.Int("small", 100, "pods of the small burst")
-	large := flag.Int("large", 1000, "pods of the large burst")
-	nodes := flag.Int("nodes", 12, "nodes of 50 pods to measure binding on, one after the other")
+	flag.IntVar(&n.singles, "singles", 200, "single pods to measure")
+	flag.IntVar(&n.loaded, "loaded", 100, "single pods to measure under load")
+	flag.IntVar(&n.load, "load", 200, "pods a second of that load")
+	flag.IntVar(&n.idles, "idles", 0, "single pods to measure after a minute of idleness each")
+	flag.IntVar(&n.small, "small", 100, "pods of the small burst")
+	flag.IntVar(&n.large, "large", 1000, "pods of the large burst")
+	flag.IntVar(&n.ready, "ready", 1000, "pods of the burst that is in the API server already")
+	flag.IntVar(&n.ahead, "ahead", 1000, "replicas to look ahead for")
+	flag.IntVar(&n.nodes, "nodes", 12, "nodes of 50 pods to measure binding on, one after the other")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *binaries, sizes{*singles, *nodes, *small, *large}); err != nil {
+	if err := run(ctx, *binaries, n); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-latency: %v\n", err)
 		return 1
 	}
@@ -63,32 +79,38 @@ func command() int {
 const containerStart = 700 * time.Millisecond
 
 // sizes are how much of each is measured; zero leaves a phase out.
-type sizes struct{ singles, nodes, small, large int }
+type sizes struct{ singles, loaded, load, idles, nodes, small, large, ready, ahead int }
 
 // quickBoot is a tenth of EC2's boot times: longer than a Deployment of 50 takes to create its pods.
 const quickBoot = 0.1
 
+// defaultQPS is what kube-controller-manager may ask of the API server in a second unless it is told otherwise.
+const defaultQPS = 20
+
 func run(ctx context.Context, binaries string, n sizes) error {
 	m := &measurer{}
+	instant, quick, real := ec2emu.Options{Seed: 1, InstantBoot: true}, ec2emu.Options{Seed: 1, BootScale: quickBoot}, ec2emu.Options{Seed: 1, BootScale: 1}
+	slow := cluster.Options{ControllerQPS: defaultQPS}
 	for _, phase := range []struct {
 		size int
-		emu  ec2emu.Options
+		opts bed.Options
 		do   func(context.Context) error
 	}{
-		{n.singles, ec2emu.Options{Seed: 1, InstantBoot: true}, func(ctx context.Context) error {
-			return m.singles(ctx, n.singles)
-		}},
-		{n.nodes, ec2emu.Options{Seed: 1, BootScale: quickBoot}, func(ctx context.Context) error {
-			return m.nodes(ctx, n.nodes)
-		}},
-		{n.small + n.large, ec2emu.Options{Seed: 1, BootScale: 1}, func(ctx context.Context) error {
-			return m.bursts(ctx, n.small, n.large)
+		{n.singles + n.idles, bed.Options{Emulator: instant}, func(ctx context.Context) error { return m.singles(ctx, n.singles, n.idles) }},
+		{n.loaded, bed.Options{Emulator: instant}, func(ctx context.Context) error { return m.loaded(ctx, n.loaded, n.load) }},
+		{n.nodes, bed.Options{Emulator: quick}, func(ctx context.Context) error { return m.nodes(ctx, n.nodes) }},
+		{n.small + n.large, bed.Options{Emulator: real}, func(ctx context.Context) error { return m.bursts(ctx, n.small, n.large) }},
+		{n.ready, bed.Options{Emulator: real}, func(ctx context.Context) error { return m.atOnce(ctx, n.ready) }},
+		{n.ahead, bed.Options{Emulator: real, Cluster: slow}, func(ctx context.Context) error { return m.ahead(ctx, n.ahead, &m.aheadLast) }},
+		{n.ahead, bed.Options{Emulator: real, Cluster: slow, PluginArgs: map[string]any{"lookAhead": 0}}, func(ctx context.Context) error {
+			return m.ahead(ctx, n.ahead, &m.aheadOffLast)
 		}},
 	} {
 		if phase.size == 0 {
 			continue
 		}
-		if err := m.on(ctx, binaries, phase.emu, phase.do); err != nil {
+		phase.opts.Binaries, phase.opts.Kubelet = binaries, cluster.KubeletOptions{PodStart: containerStart}
+		if err := m.on(ctx, phase.opts, phase.do); err != nil {
 			return err
 		}
 	}
@@ -97,8 +119,8 @@ func run(ctx context.Context, binaries string, n sizes) error {
 }
 
 // on brings up a bed with Slipway and the pools on it, and measures there.
-func (m *measurer) on(ctx context.Context, binaries string, emu ec2emu.Options, do func(context.Context) error) (err error) {
-	b, err := bed.New(ctx, bed.Options{Binaries: binaries, Emulator: emu, Kubelet: cluster.KubeletOptions{PodStart: containerStart}})
+func (m *measurer) on(ctx context.Context, opts bed.Options, do func(context.Context) error) (err error) {
+	b, err := bed.New(ctx, opts)
 	if err != nil {
 		return err
 	}

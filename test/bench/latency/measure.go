@@ -24,7 +24,11 @@ type measurer struct {
 	bed   *bed.Bed
 	watch *bed.Observer
 
-	single, decision        []time.Duration
+	single, decision, added []time.Duration
+	underLoad, afterRest    []time.Duration
+	loadRate                float64 // pods a second of the load, as it turned out
+	burstAll, burstFirst    time.Duration
+	aheadLast, aheadOffLast time.Duration
 	toOffer, toPlan, toSent []time.Duration // the legs of single
 	smallBurst              []time.Duration
 	largeLast, largeBind    time.Duration
@@ -34,6 +38,7 @@ type measurer struct {
 	write                   []time.Duration // of an empty NodeClaim at rest
 
 	second             int
+	offPlan, forgotten float64
 	median, postfilter float64 // seconds, the worst of the phases
 }
 
@@ -54,10 +59,7 @@ const quiet = 150 * time.Millisecond
 
 // singles creates pods one at a time, each when the one before runs and the cluster has come to rest: what is measured is
 // a lone pod's way, not how two of them share this machine's API server.
-//
-// The first few are not counted: the API server compiles the CRDs' rules and the processes open their connections then.
-func (m *measurer) singles(ctx context.Context, n int) error {
-	const warmUp = 5
+func (m *measurer) singles(ctx context.Context, n, idles int) error {
 	created := map[string]time.Time{}
 	for i := range warmUp + n {
 		name := fmt.Sprintf("warm-up-%d", i)
@@ -67,16 +69,14 @@ func (m *measurer) singles(ctx context.Context, n int) error {
 		if err := m.rest(ctx); err != nil {
 			return err
 		}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec("single", "3", "1Gi")}
-		if _, err := m.bed.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("creating pod %q: %w", name, err)
-		}
-		created[name] = time.Now()
-		if err := m.await(ctx, name, 1); err != nil {
+		if err := m.one(ctx, name, created); err != nil {
 			return err
 		}
 	}
 	if err := m.floor(ctx, n); err != nil {
+		return err
+	}
+	if err := m.afterIdleness(ctx, idles); err != nil {
 		return err
 	}
 	for _, t := range m.watch.Pods("single-") {
@@ -84,12 +84,27 @@ func (m *measurer) singles(ctx context.Context, n int) error {
 			return fmt.Errorf("pod %q runs, but no CreateFleet request was made for it", t.Pod.Name)
 		}
 		m.single = append(m.single, max(t.Requested.Sub(created[t.Pod.Name]), 0))
+		m.added = append(m.added, max(t.Requested.Sub(created[t.Pod.Name]), 0)+max(t.Bound.Sub(t.Ready), 0))
 		m.decision = append(m.decision, max(t.Requested.Sub(t.Offered), 0))
 		m.toOffer = append(m.toOffer, max(t.Offered.Sub(created[t.Pod.Name]), 0))
 		m.toPlan = append(m.toPlan, t.Planned.Sub(t.Offered))
 		m.toSent = append(m.toSent, t.Requested.Sub(t.Planned))
 	}
 	return nil
+}
+
+// warmUp is how many pods are not counted: the API server compiles the CRDs' rules and the processes open their connections
+// with the first few.
+const warmUp = 5
+
+// one creates a pod that needs a node of its own, notes when the API server had answered, and waits until it runs.
+func (m *measurer) one(ctx context.Context, name string, created map[string]time.Time) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec("single", "3", "1Gi")}
+	if _, err := m.bed.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating pod %q: %w", name, err)
+	}
+	created[name] = time.Now()
+	return m.await(ctx, name, 1)
 }
 
 // floor writes NodeClaims that ask for nothing, each after a rest: what any claim costs on this control plane. They are
@@ -255,6 +270,11 @@ func (m *measurer) calls() (calls, bought int) {
 func (m *measurer) await(ctx context.Context, prefix string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	return m.awaitWithin(ctx, prefix, n)
+}
+
+// awaitWithin is await within the context's time.
+func (m *measurer) awaitWithin(ctx context.Context, prefix string, n int) error {
 	for {
 		changed := m.watch.Changed()
 		pods, bound, running := m.watch.Counts(prefix)
@@ -263,7 +283,7 @@ func (m *measurer) await(ctx context.Context, prefix string, n int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d pods %s*: %d created, %d bound, %d running after %v: %w", n, prefix, pods, bound, running, limit, context.Cause(ctx))
+			return fmt.Errorf("%d pods %s*: %d created, %d bound, %d running: %w", n, prefix, pods, bound, running, context.Cause(ctx))
 		case <-changed:
 		}
 	}
@@ -273,6 +293,13 @@ func (m *measurer) await(ctx context.Context, prefix string, n int) error {
 func (m *measurer) collect(ctx context.Context) error {
 	_, second := m.watch.Claims()
 	m.second += second
+	for name, sum := range map[string]*float64{"slipway_provisioner_off_plan_total": &m.offPlan, "slipway_provisioner_forgotten_total": &m.forgotten} {
+		n, err := m.bed.Count(ctx, bed.Scheduler, name)
+		if err != nil {
+			return err
+		}
+		*sum += n
+	}
 	for q, worst := range map[float64]*float64{0.5: &m.median, 0.99: &m.postfilter} {
 		v, err := m.bed.Quantile(ctx, bed.Scheduler, "slipway_postfilter_duration_seconds", q)
 		if err != nil {
@@ -283,8 +310,21 @@ func (m *measurer) collect(ctx context.Context) error {
 	return nil
 }
 
+func figure(name string, value float64, unit string) {
+	fmt.Printf("figure %s %.3f %s\n", name, value, unit)
+}
+
 func (m *measurer) print() {
-	figure := func(name string, value float64, unit string) { fmt.Printf("figure %s %.3f %s\n", name, value, unit) }
+	m.printSingles()
+	m.printBursts()
+	figure("off-plan", m.offPlan, "count")
+	figure("second-launches", float64(m.second), "count")
+	figure("forgotten", m.forgotten, "count")
+	figure("postfilter-p50", m.median*1e6, "us")
+	figure("postfilter-p99", m.postfilter*1e6, "us")
+}
+
+func (m *measurer) printSingles() {
 	if len(m.single) > 0 {
 		fmt.Printf("%d single pods; decision p99 %.2f ms\n", len(m.single), ms(bed.Quantile(m.decision, 0.99)))
 		fmt.Printf("legs, p50: created → filter failure %.2f ms, → planned %.2f ms, → CreateFleet received (NodeClaim written in between) %.2f ms\n",
@@ -292,9 +332,24 @@ func (m *measurer) print() {
 		fmt.Printf("for comparison, a write of an empty NodeClaim on this control plane at rest: p50 %.2f ms, p99 %.2f ms\n",
 			ms(bed.Quantile(m.write, 0.5)), ms(bed.Quantile(m.write, 0.99)))
 		figure("latency-decision-p50", ms(bed.Quantile(m.decision, 0.5)), "ms")
+		figure("decision-p50", ms(bed.Quantile(m.decision, 0.5)), "ms")
+		figure("decision-p99", ms(bed.Quantile(m.decision, 0.99)), "ms")
 		figure("latency-single-p50", ms(bed.Quantile(m.single, 0.5)), "ms")
 		figure("latency-single-p99", ms(bed.Quantile(m.single, 0.99)), "ms")
+		fmt.Printf("added between pending and running, p50: %.1f ms\n", ms(bed.Quantile(m.added, 0.5)))
+		figure("added-p99", ms(bed.Quantile(m.added, 0.99)), "ms")
 	}
+	if len(m.underLoad) > 0 {
+		fmt.Printf("%d single pods beside %.0f pods a second that fit: p50 %.2f ms\n", len(m.underLoad), m.loadRate, ms(bed.Quantile(m.underLoad, 0.5)))
+		figure("latency-loaded-p99", ms(bed.Quantile(m.underLoad, 0.99)), "ms")
+	}
+	if len(m.afterRest) > 0 {
+		fmt.Printf("%d single pods, each after a minute of idleness: p50 %.2f ms\n", len(m.afterRest), ms(bed.Quantile(m.afterRest, 0.5)))
+		figure("latency-idle-p99", ms(bed.Quantile(m.afterRest, 0.99)), "ms")
+	}
+}
+
+func (m *measurer) printBursts() {
 	if len(m.bindUsable) > 0 {
 		fmt.Printf("%d nodes, %d pods that waited for them; kubelet Ready → last pod bound (registration and taint removal included): p50 %.1f ms, p99 %.1f ms; usable → last pod bound p50 %.1f ms\n",
 			len(m.bindUsable), m.bindPods, ms(bed.Quantile(m.bindReady, 0.5)), ms(bed.Quantile(m.bindReady, 0.99)), ms(bed.Quantile(m.bindUsable, 0.5)))
@@ -308,9 +363,14 @@ func (m *measurer) print() {
 		figure("latency-burst1000-last", ms(m.largeLast), "ms")
 		figure("bind-1000", m.largeBind.Seconds(), "s")
 	}
-	figure("second-launches", float64(m.second), "count")
-	figure("postfilter-p50", m.median*1e6, "us")
-	figure("postfilter-p99", m.postfilter*1e6, "us")
+	if m.burstAll > 0 {
+		fmt.Printf("the burst that was there already: first CreateFleet request after %.1f ms\n", ms(m.burstFirst))
+		figure("burst-1000", m.burstAll.Seconds(), "s")
+	}
+	if m.aheadLast > 0 {
+		figure("lookahead-1000-last", ms(m.aheadLast), "ms")
+		figure("lookahead-off-1000-last", ms(m.aheadOffLast), "ms")
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -18,6 +18,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	nodelisters "k8s.io/client-go/listers/node/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -46,7 +47,9 @@ func New(objects ...runtime.Object) *Cluster {
 		c.stores[reflect.TypeOf(o)] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 	// The API packages of Karpenter register themselves in client-go's scheme.
+	// The plain tracker keeps no field managers, which nobody here asks for and which cost more than all the rest of a write.
 	b := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).
+		WithObjectTracker(clienttesting.NewObjectTracker(clientgoscheme.Scheme, clientgoscheme.Codecs.UniversalDecoder())).
 		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1.EC2NodeClass{})
 	for _, o := range objects {
 		switch o := o.(type) {
