@@ -211,3 +211,15 @@ func (ns *namespace) recommended(owner metav1.OwnerReference) (rules.Recommendat
 	}
 	return rules.Recommendation{}, false
 }
+
+// World is the state for rules that are evaluated outside of reviews: facts by namespace, the policies, and a namespace's
+// labels, nil if it does not exist.
+func (s *State) World(index *Index, now time.Time) (
+	facts func(namespace string) *rules.Facts, policies []*v1alpha1.WorkloadPolicy, labels func(namespace string) map[string]string,
+) {
+	all := map[string]map[string]string{}
+	for _, ns := range s.in.Namespaces {
+		all[ns.Name] = ns.Labels
+	}
+	return func(name string) *rules.Facts { return s.Facts(name, index, now) }, s.in.Policies, func(name string) map[string]string { return all[name] }
+}

@@ -125,6 +125,22 @@ func (w *Watcher) State() *State { return w.state.Load() }
 // Synced reports whether there is a state.
 func (w *Watcher) Synced() bool { return w.state.Load() != nil }
 
+// Settled waits until there is a state that knows what is feasible, if that can be known; false if ctx ends before.
+func (w *Watcher) Settled(ctx context.Context) bool {
+	for {
+		if s := w.State(); s != nil {
+			if _, published := w.made.age(); !published || s.in.Oracle != nil {
+				return true
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.clock.After(stateEvery):
+		}
+	}
+}
+
 // watch adds the handlers.
 func (w *Watcher) watch() error {
 	change := func(view bool) toolscache.ResourceEventHandler { return w.marking(view) }

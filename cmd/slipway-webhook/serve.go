@@ -11,39 +11,19 @@ import (
 	"strconv"
 	"time"
 
-	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/webhook"
 )
-
-// newScheme knows the kinds that are not part of Kubernetes' own API.
-func newScheme() (*runtime.Scheme, error) {
-	s := runtime.NewScheme()
-	for group, kinds := range map[string][]runtime.Object{
-		"karpenter.sh":      {&karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{}},
-		"karpenter.k8s.aws": {&v1.EC2NodeClass{}, &v1.EC2NodeClassList{}},
-	} {
-		gv := schema.GroupVersion{Group: group, Version: "v1"}
-		s.AddKnownTypes(gv, kinds...)
-		metav1.AddToGroupVersion(s, gv)
-	}
-	return s, v1alpha1.AddToScheme(s)
-}
 
 func kubeConfig(o *options) (*rest.Config, error) {
 	var c *rest.Config
@@ -125,7 +105,7 @@ func newProcess(ctx context.Context, o *options) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	scheme, err := newScheme()
+	scheme, err := webhook.NewScheme()
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +153,7 @@ func (p *process) background(ctx, working context.Context) error {
 	if err != nil {
 		return err
 	}
-	scheme, err := newScheme()
+	scheme, err := webhook.NewScheme()
 	if err != nil {
 		return err
 	}
