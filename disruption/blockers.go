@@ -19,7 +19,7 @@ const (
 	graceful class = iota
 	// eventual ones do so only on nodes without terminationGracePeriod, by the end of which everything goes.
 	eventual
-	// repair puts up with a node that asks not to be disrupted: it does not work.
+	// repair puts up with a node or pods that ask not to be disrupted: they do not work.
 	repair
 )
 
@@ -45,7 +45,7 @@ func (s *Snapshot) blocker(n *Node, c class) (why string, told bool) {
 		return fmt.Sprintf("NodePool not found (NodePool=%s)", n.PoolName()), true
 	case n.Pool.DeletionTimestamp != nil:
 		return fmt.Sprintf("NodePool is being deleted (NodePool=%s)", n.PoolName()), true
-	case c == eventual && n.Claim.Spec.TerminationGracePeriod != nil:
+	case c == repair, c == eventual && n.Claim.Spec.TerminationGracePeriod != nil:
 		return "", false
 	}
 	why = s.podBlocker(n.Pods)

@@ -76,6 +76,8 @@ type Options struct {
 	Events    Events
 	Clock     clock.WithTicker
 	Metrics   *Metrics
+	// Repair has broken nodes replaced (Karpenter's feature gate NodeRepair).
+	Repair bool
 }
 
 // Pauses between passes.

@@ -41,7 +41,7 @@ type Command struct {
 // Rejection is a node that is left as it is, and why.
 type Rejection struct {
 	Node *Node
-	// Event is the reason of the event to write: DisruptionBlocked, Unconsolidatable or ConsolidationRejected; empty for none.
+	// Event is the reason of the event to write: DisruptionBlocked, Unconsolidatable, NodeRepairBlocked; empty for none.
 	Event   string
 	Message string
 }
@@ -51,6 +51,7 @@ const (
 	eventBlocked          = "DisruptionBlocked"
 	eventUnconsolidatable = "Unconsolidatable"
 	eventRejected         = "ConsolidationRejected"
+	eventRepairBlocked    = "NodeRepairBlocked"
 )
 
 // Decision is what one pass has decided.
@@ -80,6 +81,7 @@ func Decide(s *Snapshot, m *Memory) Decision {
 	d := &decider{s: s, m: m, taken: map[*Node]bool{}, told: map[*Node]bool{}}
 	d.out.Quotas, d.out.Eligible = Quotas(s), map[karpv1.DisruptionReason]int{}
 	d.expired()
+	d.repair()
 	d.emptiness()
 	d.staticDrift()
 	d.drift()
@@ -93,6 +95,9 @@ func Decide(s *Snapshot, m *Memory) Decision {
 func (d *decider) world() *world {
 	if d.at == nil {
 		d.at = newWorld(d.s)
+		for n := range d.taken {
+			d.at.apply([]*Node{n}, plan.Result{})
+		}
 	}
 	return d.at
 }
@@ -101,7 +106,7 @@ func (d *decider) world() *world {
 func (d *decider) candidates(reason karpv1.DisruptionReason, c class, want func(*Node) bool) []*Node {
 	var out []*Node
 	for _, n := range d.s.Nodes {
-		if d.taken[n] || n.Record != nil || n.Leaving() || !want(n) {
+		if d.taken[n] || n.Record != nil || n.Leaving() || d.m.calming(n.Claim.Name, d.s.Now) || !want(n) {
 			continue
 		}
 		if why, told := d.s.blocker(n, c); why != "" {
@@ -161,6 +166,9 @@ func (d *decider) add(c *Command) bool {
 		if !take(d.out.Quotas, c.Reason, c.Going) {
 			return false
 		}
+	}
+	if d.at != nil {
+		d.at.apply(c.Going, plan.Result{})
 	}
 	for _, n := range c.Going {
 		d.taken[n] = true

@@ -462,3 +462,43 @@ func TestUnderutilizedKeepsRules(t *testing.T) {
 		t.Errorf("%d nodes are left for 4 pods of half a core and 4 small ones, want at most 2", len(b.Machines))
 	}
 }
+
+func TestRepair(t *testing.T) {
+	broken := func(m *model.Machine, since time.Time) {
+		m.Node.Status.Conditions = append(m.Node.Status.Conditions, corev1.NodeCondition{
+			Type: "NetworkingReady", Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(since),
+		})
+		m.Touch()
+	}
+	never := func(p *builder.NodePoolBuilder) { p.Consolidate(karpv1.ConsolidationPolicyWhenEmpty, karpv1.Never) }
+	b := newBed(t, never)
+	var all []*model.Machine
+	for range 5 {
+		m := b.node("m5.large", 2, "900m")
+		m.API = func(p *corev1.Pod) { p.Annotations[karpv1.DoNotDisruptAnnotationKey] = "true" } // they do not work
+		all = append(all, m)
+	}
+	broken(all[1], b.Now)
+	decide := func(after time.Duration, repair bool) disruption.Decision {
+		b.Now = b.Now.Add(after)
+		s := b.Snapshot()
+		s.Repair = repair
+		return disruption.Decide(s, b.m)
+	}
+	b.want(decide(29*time.Minute, true))
+	b.want(decide(time.Minute, false)) // not asked for
+	b.want(decide(0, true), "Unhealthy p-00002 > m5.large")
+	all[1].Node.Annotations = map[string]string{"karpenter.sh/do-not-repair": "true"}
+	d := decide(0, true)
+	b.want(d)
+	if got := said(d, "p-00002"); !strings.HasPrefix(got, "NodeRepairBlocked: ") {
+		t.Errorf("event %q, want NodeRepairBlocked", got)
+	}
+	all[1].Node.Annotations = nil
+	broken(all[3], b.Now.Add(-time.Hour))
+	d = decide(0, true) // two of five: more than a fifth
+	b.want(d)
+	if got := said(d, "p-00004"); !strings.Contains(got, "More than 20% nodes are unhealthy") {
+		t.Errorf("event %q, want the breaker's", got)
+	}
+}

@@ -9,8 +9,9 @@
 //  1. observes: NodeClaims, Nodes, pods, NodePools and PodDisruptionBudgets become a [Snapshot]
 //  2. notes on NodeClaims what follows from it (conditions Consolidatable and Drifted)
 //  3. carries on commands that were begun, by this process or an earlier one
-//  4. decides: [Decide] returns new [Command] values, in the order Repair, Emptiness,
-//     StaticDrift, Drift, Expiry, Underutilized, each within what the budgets leave
+//  4. decides: [Decide] returns new [Command] values, in the order Expiry that is due,
+//     Repair, Emptiness, StaticDrift, Drift, Expiry that is near, Underutilized, each
+//     within what the budgets leave
 //  5. starts them, all at once
 //
 // Decisions are pure functions of a Snapshot. They find where pods would go with

@@ -205,9 +205,11 @@ func (l *look) places(ctx context.Context, s *Snapshot, commands []*Command) {
 	if l.c.Judge == nil {
 		return
 	}
-	names := make([]string, len(going))
-	for i, n := range going {
-		names[i] = n.Node.Name
+	var names []string
+	for _, n := range going {
+		if n.Node != nil {
+			names = append(names, n.Node.Name)
+		}
 	}
 	refused, err := l.c.Judge.Refused(ctx, s.View, names, &whole, objects(going))
 	if err != nil {
@@ -226,6 +228,9 @@ func (l *look) places(ctx context.Context, s *Snapshot, commands []*Command) {
 
 // place plans the pods of one command: those that need nothing bought as before, the others as what they have to be worth.
 func (l *look) place(w *world, cmd *Command) plan.Result {
+	if cmd.Forced && len(cmd.Launches) == 0 {
+		return plan.Result{} // nothing has to be bought, or it was before
+	}
 	in := plan.Input{View: w.without(nil, nil), Pods: pods(cmd.Going)}
 	deletes := len(cmd.Launches) == 0 && cmd.Reason == karpv1.DisruptionReasonUnderutilized
 	if deletes {

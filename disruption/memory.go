@@ -4,6 +4,7 @@
 package disruption
 
 import (
+	"hash/fnv"
 	"math"
 	"sync"
 	"time"
@@ -14,12 +15,17 @@ import (
 )
 
 const (
-	// reconsiderAfter is how long a node that could not be replaced by something cheaper is left alone while its pods stay the
-	// same (Karpenter's memo of consolidated clusters).
+	// reconsiderAfter is how long a node that could not be emptied or replaced by something cheaper is left alone while its pods
+	// stay the same (Karpenter's memo of consolidated clusters). Each node has its own share of it, from a half to the whole
+	// and a half, so that not all of them come due at once.
 	reconsiderAfter = 5 * time.Minute
 	// restFirst and restMost are how long a pool is left alone after a replacement did not come, doubling.
 	restFirst = 5 * time.Minute
 	restMost  = time.Hour
+	// calmFirst and calmMost are how long a node is left alone after a command for it was taken back, doubling: what stood
+	// against it is likely still there, and a taint that comes and goes keeps pods off.
+	calmFirst = 30 * time.Second
+	calmMost  = 10 * time.Minute
 )
 
 // Memory is what passes remember from one to the next, to be fast and not to try in vain. Losing it costs time only.
@@ -27,9 +33,14 @@ type Memory struct {
 	mu sync.Mutex
 	// pods are when a pod came to or left each node last.
 	pods map[string]time.Time
+	// rest are pools (by reason) and nodes (by claim) that are left alone for a while.
 	rest map[string]rest
+	calm map[string]rest
 	// replaced are the nodes nothing cheaper was found for.
 	replaced map[string]verdict
+	// stuck are the nodes whose pods did not all fit elsewhere, room what each node had left when that was found.
+	stuck map[string]stuck
+	room  map[string]capacity.Resources
 	// worths are what pods of a class cost at least, with the catalogues that say so.
 	worths map[*capacity.Class]float64
 	market map[string]*capacity.Catalog
@@ -41,17 +52,32 @@ type rest struct {
 	pause time.Duration
 }
 
+// stuck is that a node with these pods could not be emptied, because of a pod of the class.
+type stuck struct {
+	load  uint64
+	class *capacity.Class
+	until time.Time
+	pod   string
+}
+
 // verdict is that a node with these pods and this price could not be replaced.
 type verdict struct {
 	load    uint64
 	price   float64
-	at      time.Time
+	until   time.Time
 	message string
+}
+
+// share is the claim's own part of reconsiderAfter.
+func share(claim string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(claim)) // never fails
+	return reconsiderAfter/2 + time.Duration(uint64(reconsiderAfter)*uint64(h.Sum32()%1024)/1024)
 }
 
 // NewMemory returns an empty memory.
 func NewMemory() *Memory {
-	return &Memory{pods: map[string]time.Time{}, rest: map[string]rest{}, replaced: map[string]verdict{}, worths: map[*capacity.Class]float64{}}
+	return &Memory{pods: map[string]time.Time{}, rest: map[string]rest{}, calm: map[string]rest{}, replaced: map[string]verdict{}, stuck: map[string]stuck{}, worths: map[*capacity.Class]float64{}}
 }
 
 // PodChanged notes that a pod came to the node, left it or ended there.
@@ -75,10 +101,27 @@ func (m *Memory) Failed(pool string, reason karpv1.DisruptionReason, now time.Ti
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := pool + "/" + string(reason)
-	r := m.rest[key]
-	r.pause = min(max(2*r.pause, restFirst), restMost)
+	m.rest[key] = m.rest[key].longer(now, restFirst, restMost)
+}
+
+func (r rest) longer(now time.Time, first, most time.Duration) rest {
+	r.pause = min(max(2*r.pause, first), most)
 	r.until = now.Add(r.pause)
-	m.rest[key] = r
+	return r
+}
+
+// TakenBack notes that a command for the claim's node was taken back.
+func (m *Memory) TakenBack(claim string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calm[claim] = m.calm[claim].longer(now, calmFirst, calmMost)
+}
+
+// calming reports whether the claim's node is left alone after that.
+func (m *Memory) calming(claim string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now.Before(m.calm[claim].until)
 }
 
 // Succeeded forgets failures.
@@ -98,19 +141,21 @@ func (m *Memory) resting(pool string, reason karpv1.DisruptionReason, now time.T
 // known says why the node could not be replaced when it was last looked at, if that still holds.
 func (m *Memory) known(n *Node, now time.Time) (string, bool) {
 	v, ok := m.replaced[n.Claim.Name]
-	if !ok || v.load != n.sum || v.price != n.Price() || now.Sub(v.at) >= reconsiderAfter {
+	if !ok || v.load != n.sum || v.price != n.Price() || !now.Before(v.until) {
 		return "", false
 	}
 	return v.message, true
 }
 
 func (m *Memory) remember(n *Node, now time.Time, message string) {
-	m.replaced[n.Claim.Name] = verdict{load: n.sum, price: n.Price(), at: now, message: message}
+	m.replaced[n.Claim.Name] = verdict{load: n.sum, price: n.Price(), until: now.Add(share(n.Claim.Name)), message: message}
 }
 
 // forget drops what is known of nodes that are gone.
 func (m *Memory) forget(s *Snapshot) {
-	if len(m.replaced) <= 2*len(s.Nodes) && len(m.pods) <= 2*len(s.Nodes)+1000 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.replaced)+len(m.calm) <= 2*len(s.Nodes) && len(m.pods) <= 2*len(s.Nodes)+1000 {
 		return
 	}
 	claims, nodes := map[string]bool{}, map[string]bool{}
@@ -125,8 +170,16 @@ func (m *Memory) forget(s *Snapshot) {
 			delete(m.replaced, name)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	for name := range m.stuck {
+		if !claims[name] {
+			delete(m.stuck, name)
+		}
+	}
+	for name := range m.calm {
+		if !claims[name] {
+			delete(m.calm, name)
+		}
+	}
 	for name := range m.pods {
 		if !nodes[name] {
 			delete(m.pods, name)

@@ -32,7 +32,7 @@ func (c *Controller) observe(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building the view: %w", err)
 	}
-	s := &Snapshot{Now: c.Clock.Now(), View: view, Pools: map[string]*Pool{}, instances: c.instances, asked: c.asked}
+	s := &Snapshot{Now: c.Clock.Now(), View: view, Pools: map[string]*Pool{}, Repair: c.Repair, instances: c.instances, asked: c.asked}
 	pdbs, err := c.PDBs.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", err)

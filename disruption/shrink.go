@@ -29,6 +29,8 @@ type shrink struct {
 	// classes are what is known of the pods' classes.
 	classes map[*capacity.Class]*classRoom
 	why     map[*Node]string
+	// grown are positions with more room than when nodes were found stuck.
+	grown []int
 	// loose is what the pods that would fit elsewhere are worth, of nodes that were not chosen.
 	loose map[*Node]float64
 }
@@ -84,6 +86,7 @@ type placed struct {
 
 // choose goes through the candidates, the one that saves most for what it disturbs first.
 func (s *shrink) choose(d *decider, list []*Node, b *balance) []*Node {
+	s.grow(d.m)
 	var out []*Node
 	left := map[string]int{}
 	for pool, q := range d.out.Quotas {
@@ -104,9 +107,14 @@ func (s *shrink) choose(d *decider, list []*Node, b *balance) []*Node {
 			s.why[n] = why
 			continue
 		}
-		moves, stuck := s.empty(d, n, me)
-		if stuck != nil {
-			s.why[n] = fmt.Sprintf("Not all pods would schedule, %s fits on no node that is there", stuck.NamespacedName)
+		if pod, still := s.stillStuck(d, n); still {
+			s.why[n] = pod
+			continue
+		}
+		moves, pod := s.empty(d, n, me)
+		if pod != nil {
+			s.why[n] = fmt.Sprintf("Not all pods would schedule, %s fits on no node that is there", pod.NamespacedName)
+			d.m.stuck[n.Claim.Name] = stuck{load: n.sum, class: pod.Class, until: d.s.Now.Add(share(n.Claim.Name)), pod: s.why[n]}
 			continue
 		}
 		for _, mv := range moves {
@@ -117,6 +125,47 @@ func (s *shrink) choose(d *decider, list []*Node, b *balance) []*Node {
 		out = append(out, n)
 	}
 	return out
+}
+
+// grow notes which nodes have more room than at the last pass, and how much each has now.
+func (s *shrink) grow(m *Memory) {
+	room := make(map[string]capacity.Resources, len(s.free))
+	for i := range s.free {
+		id := s.order[i].ID()
+		if before, known := m.room[id]; !known || !s.free[i].Fits(before) {
+			s.grown = append(s.grown, i)
+		}
+		room[id] = s.free[i]
+	}
+	m.room = room
+}
+
+// stillStuck reports whether nothing has changed for a node that could not be emptied: its pods are the same, and no node that
+// has more room now takes a pod of the class that had no place. What that misses is found when the node's time has come.
+func (s *shrink) stillStuck(d *decider, n *Node) (why string, still bool) {
+	was, ok := d.m.stuck[n.Claim.Name]
+	if !ok || was.load != n.sum || !d.s.Now.Before(was.until) {
+		return "", false
+	}
+	if _, known := d.m.known(n, d.s.Now); !known {
+		return "", false
+	}
+	room := s.roomOf(was.class)
+	for _, i := range s.grown {
+		if s.takes(was.class, room, i) {
+			return "", false
+		}
+	}
+	return was.pod, true
+}
+
+func (s *shrink) roomOf(c *capacity.Class) *classRoom {
+	room := s.classes[c]
+	if room == nil {
+		room = &classRoom{admits: make([]int8, len(s.free))}
+		s.classes[c] = room
+	}
+	return room
 }
 
 // empty gives every pod of the node a position, or undoes it all and names a pod that has none. Pods that would fit are counted
@@ -152,11 +201,7 @@ func (s *shrink) empty(d *decider, n *Node, me int) (moves []placed, stuck *capa
 // find is the first position that takes a pod of the class. from are where the search of this node has come to; fresh says that
 // nothing has been placed for it yet, so that what is refused is refused for good.
 func (s *shrink) find(c *capacity.Class, me int, from map[*capacity.Class]int, fresh bool) (int, bool) {
-	room := s.classes[c]
-	if room == nil {
-		room = &classRoom{admits: make([]int8, len(s.free))}
-		s.classes[c] = room
-	}
+	room := s.roomOf(c)
 	start, ok := from[c]
 	if !ok {
 		start = room.from

@@ -22,6 +22,8 @@ type Snapshot struct {
 	Pools map[string]*Pool
 	// Nodes are the NodeClaims of such classes with what belongs to them, sorted by claim name.
 	Nodes []*Node
+	// Repair says that broken nodes are to be replaced.
+	Repair bool
 	// limits are the PodDisruptionBudgets.
 	limits limits
 	// instances are what EC2 says, by provider ID; nil while it has not been asked. asked is when it was.

@@ -328,6 +328,7 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 		c.mu.Lock()
 		delete(c.mine, n.Claim.Name)
 		c.mu.Unlock()
+		c.memory.TakenBack(n.Claim.Name, c.Clock.Now())
 		c.teller.node(n, eventBlocked, "Disrupt", f.why)
 	}
 	if whole {

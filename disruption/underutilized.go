@@ -122,7 +122,7 @@ func (d *decider) replace(list []*Node, b *balance) {
 		group := list[:min(groupSize, len(list))]
 		list = list[len(group):]
 		d.replaceGroup(slices.DeleteFunc(slices.Clone(group), func(n *Node) bool {
-			return !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized) || d.at.feeds(n)
+			return !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized) || d.at.feeds(n) || d.m.resting(n.PoolName(), karpv1.DisruptionReasonUnderutilized, d.s.Now)
 		}), b)
 	}
 }

@@ -78,7 +78,7 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
 		Views: prov, Seats: prov, Judge: moves{j.Judge, prov}, Instances: cloud,
-		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
+		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(), Repair: d.options.nodeRepair,
 	})
 	if _, err := pods.AddEventHandler(c.PodEvents()); err != nil {
 		return nil, fmt.Errorf("watching Pods: %w", err)

@@ -34,6 +34,7 @@ type slipwayOptions struct {
 	serveSchedulers  []string
 	// disableDisruption leaves all nodes where they are, drifted and expired ones too.
 	disableDisruption bool
+	nodeRepair        bool
 }
 
 // add registers the flags, with what the environment says as their defaults. Its error names each variable that cannot be
@@ -45,6 +46,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.Float64Var(&o.vmMemoryOverhead, "vm-memory-overhead-percent", 0.075, "Share of an instance's memory that its node does not see, 0 to 1, for types no node has been seen of.")
 	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each instance that pods cannot use.")
 	fs.BoolVar(&o.disableDisruption, "disable-disruption", false, "Take no node away: no consolidation, drift or expiry.")
+	fs.BoolVar(&o.nodeRepair, "node-repair", false, "Replace nodes whose conditions say that they are broken (Karpenter's feature gate NodeRepair).")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
 	fs.StringSliceVar(&o.serveSchedulers, "serve-schedulers", nil, "Names of other schedulers for whose unschedulable pods nodes are bought too, for example default-scheduler.")

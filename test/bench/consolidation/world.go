@@ -51,34 +51,31 @@ func (w *workload) pods(n int) []*capacity.Pod {
 	return out
 }
 
-// pools is one pool of on-demand c, m and r types of x86 with 4 to 32 vCPU.
-func (r *report) pools() []*capacity.Pool {
+// pools is one pool of on-demand c, m and r types of x86 with so many vCPU.
+func (r *report) pools(cores ...string) []*capacity.Pool {
 	req := func(key string, values ...string) capacity.Requirement { return capacity.In(key, values...) }
 	return []*capacity.Pool{builder.CapacityPool("p", r.catalog).Require(
 		req(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand), req("karpenter.k8s.aws/instance-category", "c", "m", "r"), req("kubernetes.io/arch", "amd64"),
-		req("karpenter.k8s.aws/instance-cpu", "4", "8", "16", "32"),
+		req("karpenter.k8s.aws/instance-cpu", cores...),
 	).Obj()}
 }
 
-// cluster has about so many nodes as the planner buys them, of which the given share of the pods is left, an hour later.
+// podsPerNode is more pods than a full node holds on average.
+const podsPerNode = 70
+
+// cluster has so many nodes of 16 vCPU, filled by the planner, of whose pods the given share is left, an hour later. From then
+// on nodes of 2 to 32 vCPU can be bought.
 func (r *report) cluster(nodes int, left float64) (*model.Cluster, *workload, error) {
 	w := newWorkload(r.seed)
-	pools := r.pools()
-	n := nodes * 50
-	var result plan.Result
-	for range 6 {
-		w.serial = 0
-		in := plan.Input{View: &capacity.View{Pools: pools}, Pods: w.pods(n)}
-		result = plan.Solve(in)
-		if len(result.Unplaced) > 0 {
-			return nil, nil, fmt.Errorf("pod %s has no place: %s", result.Unplaced[0].Pod.NamespacedName, result.Unplaced[0].Detail)
-		}
-		if got := len(result.Launches); got > nodes*98/100 && got < nodes*102/100 {
-			break
-		}
-		n = n * nodes / len(result.Launches)
+	result := plan.Solve(plan.Input{View: &capacity.View{Pools: r.pools("16")}, Pods: w.pods(nodes * podsPerNode)})
+	if len(result.Unplaced) > 0 {
+		return nil, nil, fmt.Errorf("pod %s has no place: %s", result.Unplaced[0].Pod.NamespacedName, result.Unplaced[0].Detail)
 	}
-	c := model.New(pools, nil)
+	if len(result.Launches) < nodes {
+		return nil, nil, fmt.Errorf("%d pods need %d nodes only, not %d", nodes*podsPerNode, len(result.Launches), nodes)
+	}
+	result.Launches = result.Launches[:nodes]
+	c := model.New(r.pools("2", "4", "8", "16", "32"), nil)
 	for _, l := range result.Launches {
 		m := c.Buy(l.Pool.Name, l.Offerings[0])
 		for _, p := range l.Pods {
