@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -153,6 +154,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		go subnets.Run(ctx)
 		go slots.Run(ctx, func() []string { return reservations(ctx, kube) })
 		go tagger.Run(ctx)
+		go retryReturned(ctx, shortages, prov)
 		go func() { fatal(ctx, "launcher", launcher.Run(ctx, objects)) }()
 		if !d.options.disableDisruption {
 			go func() { fatal(ctx, "disruption", disrupt.Run(ctx)) }()
@@ -310,6 +312,17 @@ func announce(ctx context.Context, catalogs *ec2.Catalogs, prov *provisioner.Pro
 		catalogs.For(&classes.Items[i])
 	}
 	prov.Changed()
+}
+
+// retryReturned has pods without a place planned again when EC2 may have again what it was out of.
+func retryReturned(ctx context.Context, shortages *ec2.Shortages, prov *provisioner.Provisioner) {
+	before := shortages.Returned()
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if now := shortages.Returned(); now != before {
+			before = now
+			prov.Changed()
+		}
+	}, time.Second)
 }
 
 func register(c prometheus.Collector) error {

@@ -32,6 +32,8 @@ type Shortages struct {
 	clock clock.PassiveClock
 
 	version atomic.Uint64
+	// returned counts how often time-outs have ended.
+	returned atomic.Uint64
 	// nextChange is the Unix nanosecond at which the first time-out ends.
 	nextChange atomic.Int64
 
@@ -163,8 +165,15 @@ func (s *Shortages) sweep(now time.Time) {
 		}
 	}
 	if changed {
+		s.returned.Add(1)
 		s.changed()
 	}
+}
+
+// Returned grows whenever offerings that were left alone may be tried again, which pods without a place wait for.
+func (s *Shortages) Returned() uint64 {
+	s.Version()
+	return s.returned.Load()
 }
 
 // changed publishes a new version. The lock is held.

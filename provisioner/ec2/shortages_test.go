@@ -66,6 +66,26 @@ func TestShortageTimeouts(t *testing.T) {
 	}
 }
 
+func TestShortagesReturned(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	s := NewShortages(c)
+	s.Mark(key("m5.large", "us-east-1a"))
+	c.SetTime(c.Now().Add(time.Minute))
+	s.Mark(key("m5.large", "us-east-1b"))
+	if got := s.Returned(); got != 0 {
+		t.Errorf("Returned() = %d while all are left alone, want 0", got)
+	}
+	c.SetTime(c.Now().Add(2 * time.Minute))
+	first := s.Returned()
+	if again := s.Returned(); first == 0 || again != first {
+		t.Errorf("Returned() = %d and then %d when the first may be tried again, want the same number twice, not 0", first, again)
+	}
+	c.SetTime(c.Now().Add(time.Minute))
+	if got := s.Returned(); got == first {
+		t.Errorf("Returned() is still %d when the second may be tried again", got)
+	}
+}
+
 func TestShortagesAvailable(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 	s := NewShortages(c)

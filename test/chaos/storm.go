@@ -38,9 +38,9 @@ type Storm struct {
 	Log func(format string, args ...any)
 }
 
-// rest is how long everything may take to come to rest after the last step: retries of claims that could not be launched
-// wait for up to a minute.
-const rest = 3 * time.Minute
+// rest is how long everything may take to come to rest after the last step: what EC2 was out of is left alone for three
+// minutes.
+const rest = 5 * time.Minute
 
 // Run makes the storm and returns what was violated, empty if nothing. The error says why there was no verdict.
 func (s Storm) Run(ctx context.Context) (violations []string, err error) {
