@@ -111,6 +111,23 @@ func (s Spread) Matches(ns string, c *Class) bool {
 	return c.Namespace == ns && s.Selector.Matches(c.Labels)
 }
 
+// HasSoftRules reports whether the class has topology rules that need not hold.
+func (c *Class) HasSoftRules() bool {
+	return len(c.SoftSpread)+len(c.PreferredAffinity)+len(c.PreferredAntiAffinity) > 0
+}
+
+// Avoids is how many PreferNoSchedule taints there are that the class does not tolerate: its pods go to such a node only if
+// there is nothing better.
+func (c *Class) Avoids(taints []corev1.Taint) int {
+	n := 0
+	for _, t := range taints {
+		if t.Effect == corev1.TaintEffectPreferNoSchedule && !anyTolerates(c.Tolerations, t) {
+			n++
+		}
+	}
+	return n
+}
+
 // Tolerates reports whether the class tolerates every taint that would keep it off a node (NoSchedule and NoExecute),
 // and the first it does not.
 func (c *Class) Tolerates(taints []corev1.Taint) (corev1.Taint, bool) {

@@ -13,12 +13,14 @@ import (
 type bin struct {
 	host   int // the number of the host
 	pool   *pool
-	chosen int // the offering the node was chosen for
+	chosen int    // the offering the node was chosen for
+	sh     *shape // of the packer it is of
 	cost   float64
 	free   capacity.Resources
 	custom capacity.Requirements
 	ports  []capacity.HostPort
 	takes  []take
+	pins   []pin // labels chosen for the pods' preferences
 }
 
 // take is how many pods of an item are in a bin.
@@ -30,7 +32,7 @@ type take struct {
 // open buys a node of the shape, which must be within the pool's limits.
 func (k *packer) open(sh *shape) *bin {
 	s := k.s
-	b := &bin{host: s.hosts, pool: sh.pool, chosen: sh.offering, cost: sh.cost, free: sh.pool.free[sh.kind]}
+	b := &bin{host: s.hosts, pool: sh.pool, sh: sh, chosen: sh.offering, cost: sh.cost, free: sh.pool.free[sh.kind]}
 	s.hosts++
 	s.charge(b)
 	s.bins = append(s.bins, b)

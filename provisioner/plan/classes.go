@@ -29,6 +29,9 @@ type demand struct {
 	nodeBars map[string]bool
 	company  bool    // daemonset pods on its new nodes are all the company its affinity asks for
 	choices  []*item // the domains its pods can be dealt to
+
+	soft        []*softRule // what need not hold
+	softCounted []*counter  // counters of soft rules its pods add to
 }
 
 // fit is how a class and a pool go together.

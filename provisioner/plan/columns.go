@@ -100,9 +100,12 @@ func (k *packer) single(l *lot) (column, bool) {
 		}
 		f.sh, f.room, f.counts, f.ports, f.custom = sh, append(f.room[:0], sh.room...), []int{0}, f.ports[:0], 0
 		clear(f.groups)
-		if n := f.most(0); n > 0 && sh.cost/float64(n) < per {
-			per = sh.cost / float64(n)
-			best = column{sh: sh, count: []int{n}, cost: sh.cost}
+		if n := f.most(0); n > 0 {
+			cost := sh.cost + float64(n)*l.wishCost(sh)
+			if cost/float64(n) < per {
+				per = cost / float64(n)
+				best = column{sh: sh, count: []int{n}, cost: cost}
+			}
 		}
 	}
 	return best, best.sh != nil
@@ -155,6 +158,7 @@ func (p *program) column(sh *shape, takes []pieceTake) column {
 	c := column{sh: sh, cost: sh.cost}
 	for _, t := range takes {
 		c.lots, c.count = append(c.lots, p.index[t.p]), append(c.count, t.n)
+		c.cost += float64(t.n) * t.p.wishCost(sh)
 	}
 	return c
 }

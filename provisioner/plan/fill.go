@@ -74,7 +74,7 @@ func (f *filler) fill(sh *shape, pieces []*piece, seed *piece, floor float64, ef
 			return nil, 0
 		}
 		f.take(i, 1)
-		value = seed.value
+		value = seed.worth
 		defer f.take(i, -1)
 	}
 	value = f.balance(value)
@@ -83,7 +83,7 @@ func (f *filler) fill(sh *shape, pieces []*piece, seed *piece, floor float64, ef
 	for n := len(f.picks); n > 0; n-- {
 		p := f.picks[n-1]
 		f.take(p.i, -p.n)
-		value -= float64(p.n) * f.pieces[p.i].value
+		value -= float64(p.n) * f.pieces[p.i].worth
 		if f.roomy() && !searched {
 			f.visit(0, value)
 			searched = true
@@ -104,7 +104,7 @@ const reopened = 0.8
 func (f *filler) sort() {
 	for _, p := range f.pieces {
 		p.weight = f.weigh(f.u, p.size)
-		p.density = p.value / p.weight
+		p.density = p.worth / p.weight
 	}
 	slices.SortFunc(f.pieces, func(x, y *piece) int {
 		return cmp.Or(cmp.Compare(y.density, x.density), cmp.Compare(y.weight, x.weight), x.index-y.index)
@@ -120,7 +120,7 @@ func (f *filler) sort() {
 		most := 0.0
 		for i := len(f.pieces) - 1; i >= 0; i-- {
 			p := f.pieces[i]
-			most = max(most, p.value/f.weigh(u, p.size))
+			most = max(most, p.worth/f.weigh(u, p.size))
 			f.rest[v][i] = most
 		}
 	}
@@ -157,7 +157,7 @@ func (f *filler) balance(value float64) float64 {
 				continue
 			}
 			kept = append(kept, i)
-			if e := p.value / share; e > top {
+			if e := p.worth / share; e > top {
 				best, top = i, e
 			}
 		}
@@ -173,7 +173,7 @@ func (f *filler) balance(value float64) float64 {
 		n = max(1, min(n, n/8))
 		f.take(best, n)
 		f.picks = append(f.picks, pick{best, n})
-		value += float64(n) * f.pieces[best].value
+		value += float64(n) * f.pieces[best].worth
 	}
 }
 
@@ -189,7 +189,7 @@ func (f *filler) visit(from int, value float64) {
 		if n == 0 {
 			continue
 		}
-		v := f.pieces[i].value
+		v := f.pieces[i].worth
 		for ; n > 0; n-- {
 			f.take(i, n)
 			f.visit(i+1, value+float64(n)*v)

@@ -94,7 +94,7 @@ func (b *bin) launch(most int) Launch {
 		}
 		return fits[t] > 0
 	}
-	m := p.product(p.pinned(b.mask(), b.chosen), b.chosen)
+	m := b.offered()
 	near := p.near(m, b.chosen, (1+fallback)*most, roomy)
 	picked := p.pick(m, near, most, roomy)
 	for i, o := range picked {

@@ -24,7 +24,7 @@ func (k *packer) improve(first int) {
 	cost := 0.0
 	for _, b := range s.bins[first:] {
 		k.shrink(b)
-		cost += b.cost
+		cost += k.costs(b, b.sh)
 	}
 	if k.tight {
 		return // what a limit kept out comes first; there is nothing to gain before that
@@ -62,7 +62,7 @@ func (k *packer) wasteful(bins []*bin) []*bin {
 	for _, b := range bins {
 		if b.movable() {
 			list = append(list, b)
-			waste[b] = b.cost - b.worth()
+			waste[b] = k.costs(b, b.sh) - b.worth()
 		}
 	}
 	slices.SortFunc(list, func(a, b *bin) int { return cmp.Or(cmp.Compare(waste[b], waste[a]), a.host-b.host) })
@@ -103,7 +103,7 @@ func (k *packer) repack(old []*bin, draw *lcg) float64 {
 	held := make([][]take, len(old))
 	var rows []*row
 	for i, b := range old {
-		before += b.cost
+		before += k.costs(b, b.sh)
 		held[i] = b.clear()
 		for _, t := range held[i] {
 			if !slices.Contains(rows, t.it.row) {
@@ -152,7 +152,7 @@ func (k *packer) packRows(rows []*row, most float64) (cost float64, ok bool) {
 				return cost, false
 			}
 			for _, b := range s.bins[from:] {
-				cost += b.cost
+				cost += k.costs(b, b.sh)
 			}
 			if cost >= most*(1-1e-6) {
 				return cost, false
@@ -168,9 +168,13 @@ func (k *packer) shrink(b *bin) {
 		return
 	}
 	used := k.vector(b.requests(), 0)
+	now := k.costs(b, b.sh)
 	for _, sh := range k.allShapes {
-		if sh.cost >= b.cost*(1-1e-9) {
+		if sh.cost >= now*(1-1e-9) {
 			return
+		}
+		if k.costs(b, sh) >= now*(1-1e-9) {
+			continue
 		}
 		if !fits(used, sh.room) || slices.ContainsFunc(b.takes, func(t take) bool { return !sh.takes(t.it.row.set) }) {
 			continue
@@ -186,7 +190,7 @@ func (k *packer) shrink(b *bin) {
 			k.s.charge(b)
 			continue
 		}
-		b.pool, b.chosen, b.cost = sh.pool, sh.offering, sh.cost
+		b.pool, b.chosen, b.sh, b.cost = sh.pool, sh.offering, sh, sh.cost
 		k.s.charge(b)
 		b.free = sh.pool.free[sh.kind].Sub(b.requests())
 		return

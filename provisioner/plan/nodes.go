@@ -4,6 +4,8 @@
 package plan
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -126,21 +128,22 @@ func (s *solver) fillNodes(d *demand) {
 			open = append(open, n)
 		}
 	}
-	if len(d.keys) == 0 {
+	if len(d.keys) == 0 && !d.picky() && !avoided(d, open) {
 		s.fillInOrder(d, open)
 		return
 	}
 	for len(d.pods) > 0 {
 		var best *node
-		load := 0
+		load, dislike := 0, 0.0
 		for _, n := range open {
 			if !n.takes(d) {
 				continue
 			}
-			if l := d.load(n.spot(d)); best == nil || l < load {
-				best, load = n, l
+			l, u := d.load(n.spot(d)), d.dislike(n)
+			if best == nil || l < load || (l == load && u < dislike) {
+				best, load, dislike = n, l, u
 			}
-			if load == 0 {
+			if load == 0 && dislike <= 0 {
 				break
 			}
 		}
@@ -149,6 +152,11 @@ func (s *solver) fillNodes(d *demand) {
 		}
 		s.placeOn(best, d)
 	}
+}
+
+// avoided reports whether a node has a taint that keeps pods of the demand off if possible.
+func avoided(d *demand, nodes []*node) bool {
+	return slices.ContainsFunc(nodes, func(n *node) bool { return d.class.Avoids(n.Taints) > 0 })
 }
 
 // fillInOrder fills one node after the other: a node that takes no more now never will, unless others come first.
@@ -171,6 +179,9 @@ func (s *solver) placeOn(n *node, d *demand) {
 	n.free = n.free.Sub(d.class.Requests)
 	n.ports = append(n.ports, d.class.HostPorts...)
 	n.record(d)
+	for _, c := range d.softCounted {
+		c.note(n, 1)
+	}
 	s.out.Placements = append(s.out.Placements, Placement{Pod: p, Node: n.Node, Step: s.step})
 	s.step++
 }

@@ -23,6 +23,8 @@ type packer struct {
 	total     []float64 // what all rows ask for
 	ceiling   float64   // what the cheapest shape costs that holds all rows: none that costs more is of use
 	fill      filler
+	wishes    []*wish // by number; none is 0
+	wishIDs   map[string]int
 	favours   map[int][]*shape // by set: the shapes that were best lately
 	opened    int
 	budget    int     // fillings that may be tried: work is bounded by counts, never by time
@@ -41,7 +43,7 @@ func (s *solver) pack(items []*item) {
 		for to < len(s.pools) && s.pools[to].Weight == s.pools[from].Weight {
 			to++
 		}
-		k := &packer{s: s, from: from, to: to, favours: map[int][]*shape{}}
+		k := &packer{s: s, from: from, to: to, favours: map[int][]*shape{}, wishIDs: map[string]int{}}
 		k.pack(items)
 		from = to
 	}
@@ -75,6 +77,7 @@ func (k *packer) pack(items []*item) {
 		}
 	}
 	k.makeShapes()
+	k.priceWishes()
 	first := len(k.s.bins)
 	k.byReservation()
 	k.byCompany()
@@ -168,7 +171,7 @@ func (k *packer) give(b *bin, l *lot, n int) float64 {
 		}
 		got := r.give(b, n)
 		n -= got
-		worth += float64(got) * r.value
+		worth += float64(got) * r.worthOn(b.sh)
 	}
 	return worth
 }
@@ -209,14 +212,14 @@ func (r *row) give(b *bin, n int) int {
 	return done
 }
 
-// topUp fills what room is left, largest worth first.
+// topUp fills what room is left with those that are worth anything there, their wishes counted.
 func (k *packer) topUp(b *bin) float64 {
 	worth := 0.0
 	for _, r := range k.rows {
-		if r.left == 0 || !r.request.Fits(b.free) {
+		if r.left == 0 || !r.request.Fits(b.free) || (r.wish != 0 && r.value <= r.wishCost(b.sh)) {
 			continue
 		}
-		worth += float64(r.give(b, r.left)) * r.value
+		worth += float64(r.give(b, r.left)) * r.worthOn(b.sh)
 	}
 	return worth
 }

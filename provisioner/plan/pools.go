@@ -31,6 +31,8 @@ type pool struct {
 	values map[spotKey][]string
 	// daemonsAt are the offerings on whose nodes each daemonset may run, as far as that was asked.
 	daemonsAt map[*capacity.Class]capacity.Set
+	// preferences are the offerings whose nodes meet preferred terms, by what they spell.
+	preferences map[string]capacity.Set
 }
 
 // mask is a set of offerings of one pool. Equal sets of a pool are one mask.
@@ -80,7 +82,7 @@ func keyOf(r capacity.Resources) resourceKey {
 func preparePool(p *capacity.Pool, index int) *pool {
 	q := &pool{
 		Pool: p, index: index, left: limitOf(p), masks: map[string]*mask{}, terms: map[string]fit{},
-		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{}, daemonsAt: map[*capacity.Class]capacity.Set{},
+		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{}, daemonsAt: map[*capacity.Class]capacity.Set{}, preferences: map[string]capacity.Set{},
 	}
 	if p.Blocked != "" || p.Catalog == nil {
 		return q

@@ -75,7 +75,37 @@ func randomClass(r *rand.Rand, i int) *capacity.Class {
 	if r.IntN(6) == 0 {
 		b.Term(capacity.In("team", fmt.Sprint(r.IntN(2))))
 	}
+	switch weight := int32(1 + r.IntN(100)); r.IntN(10) {
+	case 0:
+		b.Prefer(weight, capacity.In(corev1.LabelTopologyZone, "b"))
+	case 1:
+		b.Prefer(weight, capacity.In(corev1.LabelInstanceTypeStable, "m.8", "r.4"))
+	case 2:
+		b.PreferNear(weight, corev1.LabelTopologyZone, group)
+	case 3:
+		b.PreferApart(weight, corev1.LabelHostname, group)
+	case 4:
+		b.SoftSpread(corev1.LabelTopologyZone, group)
+	}
 	return b.Obj()
+}
+
+// TestPreferencesAreFree checks, on random clusters, that topology preferences place no pod less and cost no node more than
+// without them: they choose where nodes are, not how many.
+func TestPreferencesAreFree(t *testing.T) {
+	for seed := range uint64(200) {
+		in, plain := randomInput(seed), randomInput(seed)
+		for _, p := range plain.Pods {
+			p.Class.SoftSpread, p.Class.PreferredAffinity, p.Class.PreferredAntiAffinity = nil, nil, nil
+		}
+		for _, input := range []*plan.Input{&in, &plain} {
+			input.View.Nodes = nil // which of them a pod is put on may leave others more or less room
+		}
+		a, b := plan.Solve(in), plan.Solve(plain)
+		if len(a.Unplaced) != len(b.Unplaced) || len(a.Launches) != len(b.Launches) {
+			t.Errorf("seed %d: %d nodes and %d pods without a place, %d and %d without preferences", seed, len(a.Launches), len(a.Unplaced), len(b.Launches), len(b.Unplaced))
+		}
+	}
 }
 
 // TestSolveKeepsItsPromises checks, on random clusters, what must hold for every plan: each pod is placed or explained

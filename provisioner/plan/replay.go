@@ -20,17 +20,28 @@ type move struct {
 }
 
 // replay goes through the finished plan pod by pod, in its order, with all of its nodes there from the start, and asks the
-// topology rules again: only now is it known which domains there are and how many daemonset pods are in them. A pod that no rule
-// would let in then, however often it is tried, teaches the next round to keep it from its domain or, in the last one, is
-// taken out of the plan.
+// topology rules again: only now is it known which domains there are and how many daemonset pods are in them. Nodes were packed
+// in another order than domains were dealt: pods that are refused because others came before them are put before those. A pod that
+// no rule would let in even so teaches the next round to keep it from its domain or, in the last one, is taken out of the plan.
 func (s *solver) replay(last bool) {
 	if (s.recap && !last) || !slices.ContainsFunc(s.demands, func(d *demand) bool { return len(d.rules) > 0 }) {
 		return
 	}
 	moves := s.moves()
-	for len(moves) > 0 {
+	for reordered := false; len(moves) > 0; {
 		refused := s.refused(moves)
+		for range maxReorders {
+			if len(refused) == 0 {
+				break
+			}
+			reordered = true
+			moves = putFirst(moves, refused)
+			refused = s.refused(moves)
+		}
 		if len(refused) == 0 {
+			if reordered {
+				s.renumber(moves)
+			}
 			break
 		}
 		if s.learnFrom(moves, refused); s.recap && !last {
@@ -39,6 +50,51 @@ func (s *solver) replay(last bool) {
 		moves = s.takeOut(moves, refused)
 	}
 	s.out.Launches = slices.DeleteFunc(s.out.Launches, func(l Launch) bool { return len(l.Pods) == 0 })
+}
+
+// maxReorders bounds how often refused pods are put before the others.
+const maxReorders = 4
+
+// putFirst puts some of the moves before the others.
+func putFirst(moves, first []move) []move {
+	front := make(map[*capacity.Pod]bool, len(first))
+	for _, m := range first {
+		front[m.pod] = true
+	}
+	out := slices.Clone(first)
+	for _, m := range moves {
+		if !front[m.pod] {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// renumber gives the moves their steps in the order they are in now.
+func (s *solver) renumber(moves []move) {
+	steps := make([]int, len(moves))
+	for i, m := range moves {
+		steps[i] = m.step
+	}
+	slices.Sort(steps)
+	at := make(map[*capacity.Pod]int, len(moves))
+	for i, m := range moves {
+		at[m.pod] = steps[i]
+	}
+	for i, p := range s.out.Placements {
+		if step, ok := at[p.Pod]; ok {
+			s.out.Placements[i].Step = step
+		}
+	}
+	for i, pods := range s.dealt {
+		for k, p := range pods {
+			if step, ok := at[p.pod]; ok {
+				pods[k].step = step
+			}
+		}
+		slices.SortFunc(pods, func(a, b dealt) int { return a.step - b.step })
+		s.out.Launches[i].hold(pods)
+	}
 }
 
 // moves are the pods of the plan that topology rules have to do with, in order.

@@ -26,9 +26,11 @@ type piece struct {
 	groups []group
 	hosts  *hostRules
 	ports  []capacity.HostPort
-	custom int // pods with different non-zero numbers want different labels of one node
+	custom int     // pods with different non-zero numbers want different labels of one node
+	wish   int     // which wish its pods have, 0 for none
+	base   float64 // what the room of one pod costs at least, in US dollars an hour; for pods with a wish
 
-	weight, density float64 // scratch of a filling order
+	worth, weight, density float64 // scratch of a filling: worth is the value on its shape
 }
 
 // group is a set of pieces of which a node takes only so many.
@@ -49,6 +51,7 @@ type rowKey struct {
 	hosts  int
 	ports  string
 	custom string
+	wish   int
 }
 
 // makeRows groups the items that one of the pools can serve, largest first.
@@ -60,7 +63,7 @@ func (k *packer) makeRows(items []*item) {
 			continue
 		}
 		c := it.d.class
-		key := rowKey{size: keyOf(c.Requests), set: k.setOf(it, sets), hosts: it.d.hostSig, custom: it.customKey}
+		key := rowKey{size: keyOf(c.Requests), set: k.setOf(it, sets), hosts: it.d.hostSig, custom: it.customKey, wish: k.wishOf(c)}
 		if len(c.HostPorts) > 0 {
 			key.ports = fmt.Sprint(c.HostPorts)
 		}
@@ -69,7 +72,7 @@ func (k *packer) makeRows(items []*item) {
 			if _, ok := customs[key.custom]; !ok {
 				customs[key.custom] = len(customs)
 			}
-			r = &row{request: c.Requests, wide: k.wideOf(it), piece: piece{set: key.set, ports: c.HostPorts, custom: customs[key.custom]}}
+			r = &row{request: c.Requests, wide: k.wideOf(it), piece: piece{set: key.set, ports: c.HostPorts, custom: customs[key.custom], wish: key.wish}}
 			if h := &it.d.hosts; len(h.rules)+len(h.counted) > 0 {
 				r.hosts = h
 			}
@@ -211,13 +214,13 @@ func (k *packer) lotsOf(step float64, most int) []*lot {
 			continue
 		}
 		groups := k.groupsOf(r)
-		key := fmt.Sprint(r.wide, r.custom, groups, gridded(r.size, step))
+		key := fmt.Sprint(r.wide, r.custom, r.wish, groups, gridded(r.size, step))
 		l := byKey[key]
 		if l == nil {
 			if len(out) == most {
 				return make([]*lot, most+1)
 			}
-			l = &lot{exact: step == 0, largest: r.index, piece: piece{size: make([]float64, len(r.size)), set: r.set, custom: r.custom, groups: groups}}
+			l = &lot{exact: step == 0, largest: r.index, piece: piece{size: make([]float64, len(r.size)), set: r.set, custom: r.custom, wish: r.wish, groups: groups}}
 			byKey[key] = l
 			l.index = len(out)
 			out = append(out, l)
@@ -227,11 +230,13 @@ func (k *packer) lotsOf(step float64, most int) []*lot {
 		}
 		l.rows = append(l.rows, r)
 		l.left += r.left
+		l.base += r.base * float64(r.left)
 		for d, v := range r.size {
 			l.size[d] += v * float64(r.left)
 		}
 	}
 	for _, l := range out {
+		l.base /= float64(l.left)
 		for d := range l.size {
 			l.size[d] /= float64(l.left)
 		}

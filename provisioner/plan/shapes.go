@@ -18,8 +18,9 @@ type shape struct {
 	price    float64 // US dollars an hour
 	cost     float64 // what the choice goes by: the price and what is stated beside it
 	room     []float64
-	accepts  []uint64 // the packer's sets that hold the offering
-	ratio    float64  // memory a core
+	accepts  []uint64  // the packer's sets that hold the offering
+	unmet    []float64 // by wish: what the offering leaves to be desired, in parts
+	ratio    float64   // memory a core
 }
 
 // takes reports whether pods of a set may be on the node.
@@ -60,7 +61,7 @@ func (k *packer) thinned(step float64) []*shape {
 		special   float64
 	}
 	of := func(sh *shape) class {
-		return class{fmt.Sprint(sh.accepts), logFloor(sh.cost, step), logFloor(sh.ratio, 1.6), logFloor(k.special(sh.room)/sh.room[0], 1.6)}
+		return class{fmt.Sprint(sh.accepts, sh.unmet), logFloor(sh.cost, step), logFloor(sh.ratio, 1.6), logFloor(k.special(sh.room)/sh.room[0], 1.6)}
 	}
 	best := map[class]*shape{}
 	for _, sh := range k.allShapes {
@@ -75,6 +76,12 @@ func (k *packer) thinned(step float64) []*shape {
 }
 
 func (k *packer) shapesOf(p *pool) []*shape {
+	patience := 1.0 // how much dearer than one node for everything a node can be that is liked better
+	for n, w := range k.wishes {
+		if n > 0 {
+			patience = max(patience, 1+w.most())
+		}
+	}
 	seen := map[int]bool{}
 	done := map[*mask]bool{}
 	var out []*shape
@@ -84,19 +91,37 @@ func (k *packer) shapesOf(p *pool) []*shape {
 			continue
 		}
 		done[m.wide] = true
-		for _, o := range p.best(m.wide) {
-			if p.Catalog.Offerings[o].Price > k.ceiling {
-				break // as all that follow are
-			}
-			if seen[o] {
-				continue
-			}
-			seen[o] = true
-			if sh := k.shapeOf(p, o); sh != nil {
-				out = append(out, sh)
-				if sh.reservation() == "" && k.holdsAll(sh) && k.affords(sh) {
-					k.ceiling = min(k.ceiling, sh.cost)
+		for _, m := range k.wished(p, m.wide) {
+			for _, o := range p.best(m) {
+				if p.Catalog.Offerings[o].Price > k.ceiling {
+					break // as all that follow are
 				}
+				if seen[o] {
+					continue
+				}
+				seen[o] = true
+				if sh := k.shapeOf(p, o); sh != nil {
+					out = append(out, sh)
+					if sh.reservation() == "" && k.holdsAll(sh) && k.affords(sh) {
+						k.ceiling = min(k.ceiling, sh.cost*patience)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// wished are the mask itself and the parts of it that meet terms of wishes.
+func (k *packer) wished(p *pool, m *mask) []*mask {
+	out := []*mask{m}
+	for n, w := range k.wishes {
+		if n == 0 {
+			continue
+		}
+		for _, met := range w.met[p.index] {
+			if part := p.intern(m.set.And(met)); !part.set.Empty() && !slices.Contains(out, part) {
+				out = append(out, part)
 			}
 		}
 	}
@@ -120,6 +145,12 @@ func (k *packer) shapeOf(p *pool, o int) *shape {
 	if !k.roomFor(sh) {
 		return nil
 	}
+	for n, w := range k.wishes {
+		sh.unmet = append(sh.unmet, 0)
+		if n > 0 {
+			sh.unmet[n] = w.unmet(p, o)
+		}
+	}
 	sh.cost = k.costOf(sh)
 	sh.ratio = sh.room[1] / max(sh.room[0], 1)
 	return sh
@@ -138,6 +169,11 @@ func (k *packer) beats(sh, o *shape) bool {
 	}
 	for i, w := range o.accepts {
 		if w&^sh.accepts[i] != 0 {
+			return false
+		}
+	}
+	for n, v := range o.unmet {
+		if sh.unmet[n] > v {
 			return false
 		}
 	}

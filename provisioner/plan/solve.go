@@ -96,6 +96,7 @@ func (s *solver) run(last bool) {
 		s.nodes = append(s.nodes, s.prepareNode(n))
 	}
 	s.topology()
+	s.preferences()
 	for i := 0; i < len(s.demands); {
 		j := i
 		for j < len(s.demands) && s.demands[j].priority == s.demands[i].priority {
@@ -104,6 +105,7 @@ func (s *solver) run(last bool) {
 		s.tier(s.demands[i:j])
 		i = j
 	}
+	s.placeInDomains()
 	s.finish()
 	s.replay(last)
 }
@@ -113,6 +115,7 @@ func (s *solver) tier(demands []*demand) {
 	s.fillAll(demands)
 	items := s.split(demands)
 	s.pack(items)
+	s.level(items)
 	for _, it := range items {
 		if it.left == 0 {
 			continue

@@ -61,7 +61,7 @@ func (s *solver) split(demands []*demand) []*item {
 			switch {
 			case len(d.pods) == 0:
 			case len(d.keys) == 0:
-				out = append(out, s.whole(d))
+				d.choices = []*item{s.whole(d)}
 			default:
 				again = s.deal(d) || again
 				waiting = waiting || (len(d.pods) > 0 && d.follows())

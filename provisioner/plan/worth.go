@@ -12,8 +12,9 @@ func (f *filler) consider(all []*piece) float64 {
 	everything := 0.0
 	for _, p := range all {
 		if p.left > 0 && f.sh.takes(p.set) && fits(p.size, f.room) {
+			p.worth = p.worthOn(f.sh)
 			f.pieces = append(f.pieces, p)
-			everything += p.value * float64(p.left)
+			everything += p.worth * float64(p.left)
 		}
 	}
 	return min(f.appraise(), everything)
@@ -83,8 +84,8 @@ func least(lo, hi float64, at func(float64) float64) float64 {
 func (f *filler) top() float64 {
 	t := 0.0
 	for _, p := range f.pieces {
-		if w := f.weigh(f.u, p.size); p.value > t*w {
-			t = p.value / w
+		if w := f.weigh(f.u, p.size); p.worth > t*w {
+			t = p.worth / w
 		}
 	}
 	return t

@@ -46,6 +46,8 @@ func (b *ClassBuilder) Obj() *capacity.Class {
 	c.Spread, c.SoftSpread = slices.Clone(c.Spread), slices.Clone(c.SoftSpread)
 	c.Affinity = slices.Clone(c.Affinity)
 	c.AntiAffinity = slices.Clone(c.AntiAffinity)
+	c.Preferred = slices.Clone(c.Preferred)
+	c.PreferredAffinity, c.PreferredAntiAffinity = slices.Clone(c.PreferredAffinity), slices.Clone(c.PreferredAntiAffinity)
 	return &c
 }
 
@@ -135,6 +137,33 @@ func (b *ClassBuilder) Near(topologyKey string, set map[string]string) *ClassBui
 // Apart forbids pods with the labels, of the class's namespace, in the same topology domain.
 func (b *ClassBuilder) Apart(topologyKey string, set map[string]string) *ClassBuilder {
 	b.class.AntiAffinity = append(b.class.AntiAffinity, b.podTerm("apart", topologyKey, set))
+	return b
+}
+
+// Prefer adds a preferred node affinity term.
+func (b *ClassBuilder) Prefer(weight int32, reqs ...capacity.Requirement) *ClassBuilder {
+	b.class.Preferred = append(b.class.Preferred, capacity.PreferredTerm{Weight: weight, Requirements: capacity.NewRequirements(reqs...)})
+	return b
+}
+
+// PreferNear would like a pod with the labels, of the class's namespace, in the same topology domain.
+func (b *ClassBuilder) PreferNear(weight int32, topologyKey string, set map[string]string) *ClassBuilder {
+	b.class.PreferredAffinity = append(b.class.PreferredAffinity, capacity.WeightedTerm{Weight: weight, PodTerm: b.podTerm("near", topologyKey, set)})
+	return b
+}
+
+// PreferApart would like no pod with the labels, of the class's namespace, in the same topology domain.
+func (b *ClassBuilder) PreferApart(weight int32, topologyKey string, set map[string]string) *ClassBuilder {
+	b.class.PreferredAntiAffinity = append(b.class.PreferredAntiAffinity, capacity.WeightedTerm{Weight: weight, PodTerm: b.podTerm("apart", topologyKey, set)})
+	return b
+}
+
+// SoftSpread adds a ScheduleAnyway constraint with maxSkew 1.
+func (b *ClassBuilder) SoftSpread(topologyKey string, set map[string]string) *ClassBuilder {
+	sel := labels.SelectorFromSet(set)
+	b.class.SoftSpread = append(b.class.SoftSpread, capacity.Spread{
+		Key: topologyKey, MaxSkew: 1, MinDomains: 1, Selector: sel, HonorAffinity: true, ID: b.termID("spread", topologyKey, sel),
+	})
 	return b
 }
 

@@ -28,7 +28,6 @@ type difference struct {
 }
 
 func differences() []difference {
-	web := map[string]string{"app": "web"}
 	never := func(world, *corev1.Node) bool { return false }
 	node := func(name string) *builder.NodeBuilder { return builder.Node(name).CPU("8").Memory("8Gi") }
 	return []difference{
@@ -49,16 +48,6 @@ func differences() []difference {
 				nodes: []*corev1.Node{node("n").Obj()},
 				bound: []*corev1.Pod{portOn("::", builder.Pod("b").UID("b").HostPort(80).On("n").Obj())},
 				pod:   portOn("10.0.0.1", builder.Pod("p").HostPort(80).Obj()),
-			},
-		},
-		{
-			name:     "spread over nodes",
-			why:      "the emptiest node counts as having no pod, because a new node can always be bought: the spread is kept with it in mind",
-			explains: func(w world, _ *corev1.Node) bool { return spreadsOver(w.pod, corev1.LabelHostname) },
-			example: world{
-				nodes: []*corev1.Node{node("n").Obj()},
-				bound: []*corev1.Pod{builder.Pod("b").UID("b").Labels(web).On("n").Obj()},
-				pod:   builder.Pod("p").Labels(web).NodeSpread(1, web).Obj(),
 			},
 		},
 		{
@@ -130,8 +119,4 @@ func bindsAll(p *corev1.Pod) bool {
 func portOn(ip string, p *corev1.Pod) *corev1.Pod {
 	p.Spec.Containers[0].Ports[0].HostIP = ip
 	return p
-}
-
-func spreadsOver(p *corev1.Pod, key string) bool {
-	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == key })
 }

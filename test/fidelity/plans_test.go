@@ -70,6 +70,7 @@ func (m *maker) problem() problem {
 	for c := range 1 + m.IntN(5) {
 		pod := m.several().pod
 		pod.Spec.Priority = new(int32(m.IntN(2)))
+		m.likes(pod)
 		for r := range 1 + m.IntN(9) {
 			q := pod.DeepCopy()
 			q.Name = fmt.Sprintf("pending-%d-%d", c, r)
@@ -79,6 +80,41 @@ func (m *maker) problem() problem {
 	}
 	p.inFlight = m.one(2)
 	return p
+}
+
+// likes gives some pods preferences: they must not make a plan break a rule.
+func (m *maker) likes(p *corev1.Pod) {
+	weight := int32(1 + m.IntN(100))
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	term := []corev1.WeightedPodAffinityTerm{{Weight: weight, PodAffinityTerm: corev1.PodAffinityTerm{
+		TopologyKey: pick(m, corev1.LabelTopologyZone, corev1.LabelHostname, "team"), LabelSelector: web,
+	}}}
+	if p.Spec.Affinity == nil {
+		p.Spec.Affinity = &corev1.Affinity{}
+	}
+	switch a := p.Spec.Affinity; m.IntN(8) {
+	case 0:
+		if a.NodeAffinity == nil {
+			a.NodeAffinity = &corev1.NodeAffinity{}
+		}
+		a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{{Weight: weight, Preference: corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: pick(m, "gen", "team", corev1.LabelTopologyZone), Operator: corev1.NodeSelectorOpIn, Values: []string{pick(m, "b", "x", "4")}}},
+		}}}
+	case 1:
+		if a.PodAffinity == nil {
+			a.PodAffinity = &corev1.PodAffinity{}
+		}
+		a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = term
+	case 2:
+		if a.PodAntiAffinity == nil {
+			a.PodAntiAffinity = &corev1.PodAntiAffinity{}
+		}
+		a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = term
+	case 3:
+		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+			MaxSkew: 1, TopologyKey: pick(m, corev1.LabelTopologyZone, corev1.LabelHostname), WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: web,
+		})
+	}
 }
 
 func (m *maker) daemonSet(i int) runtime.Object {
@@ -105,7 +141,7 @@ func (m *maker) nodePool(i int) *karpv1.NodePool {
 		b.Require(builder.Requirement("gen", corev1.NodeSelectorOpExists))
 	}
 	if m.one(3) {
-		b.Taint("dedicated", "x", corev1.TaintEffectNoSchedule)
+		b.Taint("dedicated", "x", pick(m, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule))
 	}
 	if m.one(4) {
 		b.StartupTaint("agent", "", corev1.TaintEffectNoSchedule)
