@@ -67,7 +67,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	disrupted, err := addClaims(ctx, m, cloud, limits)
+	disrupted, err := addClaims(ctx, m, cloud, limits, o.repairs())
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func address(host string, port int) string {
 }
 
 // addClaims adds what looks after NodeClaims, Nodes and instances without either, and returns the counter of deleted claims.
-func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options) (disrupted *prometheus.CounterVec, err error) {
+func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options, repair bool) (disrupted *prometheus.CounterVec, err error) {
 	if err := claim.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
@@ -237,6 +237,11 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts c
 	}
 	if err := claim.NewNode(opts).SetupWithManager(m); err != nil {
 		return nil, fmt.Errorf("adding the Node reconciler: %w", err)
+	}
+	if repair {
+		if err := claim.NewHealth(opts).SetupWithManager(m); err != nil {
+			return nil, fmt.Errorf("adding the reconciler of node health: %w", err)
+		}
 	}
 	if err := m.Add(claim.NewCollector(opts, cloud)); err != nil {
 		return nil, fmt.Errorf("adding the collector: %w", err)

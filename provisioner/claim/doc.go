@@ -9,10 +9,12 @@
 //   - [Reconciler] registers the Node of a launched claim (finalizer, owner
 //     reference, the claim's labels, annotations and taints, then the
 //     unregistered taint is taken off), initializes it when it is ready to take
-//     pods, deletes claims that were not launched or registered in time, and
-//     ends claims that are deleted.
+//     pods, checks that it is what was promised, deletes claims that were not
+//     launched, registered or initialized in time, and ends claims that are deleted.
 //   - [NodeReconciler] deletes the claim of a Node that is deleted by hand, and
 //     lets go of Nodes that have no claim any more.
+//   - [HealthReconciler] replaces nodes that have been unhealthy for long, unless
+//     a fifth of their pool is (Karpenter's feature NodeRepair, off by default).
 //   - [Collector] ends instances that no claim stands for and claims whose
 //     instance is gone.
 //

@@ -13,13 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // Reasons a claim is deleted for, as values of Karpenter's metric karpenter_nodeclaims_disrupted_total.
 const (
-	endLaunch       = "launch_timeout"
-	endRegistration = "registration_timeout"
-	endGone         = "garbage_collected"
+	endLaunch         = "launch_timeout"
+	endRegistration   = "registration_timeout"
+	endInitialization = "initialization_timeout" // Karpenter has none
+	endUnhealthy      = "unhealthy"
+	endGone           = "garbage_collected"
 )
 
 // awaitLaunch deletes a claim that has had no instance for the launch timeout, counted from its creation.
@@ -38,7 +42,7 @@ func (r *Reconciler) awaitLaunch(ctx context.Context, claim *karpv1.NodeClaim) (
 func (r *Reconciler) awaitRegistration(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
 	if registered.IsTrue() {
-		return reconcile.Result{}, nil
+		return r.awaitInitialization(ctx, claim)
 	}
 	since := registered.LastTransitionTime.Time
 	if since.IsZero() {
@@ -47,7 +51,24 @@ func (r *Reconciler) awaitRegistration(ctx context.Context, claim *karpv1.NodeCl
 	if left := r.RegistrationTimeout - r.Clock.Since(since); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	return reconcile.Result{}, r.end(ctx, claim, endRegistration, fmt.Sprintf("No Node after %s: %s", r.RegistrationTimeout, registered.Message))
+	return reconcile.Result{}, r.endElsewhere(ctx, claim, endRegistration, fmt.Sprintf("No Node after %s: %s", r.RegistrationTimeout, registered.Message))
+}
+
+// endElsewhere ends a claim whose instance did not become a working node, and has the next try made with another offering: the
+// launcher counts the one on a claim that is being deleted as a shortage for a while.
+func (o *Options) endElsewhere(ctx context.Context, claim *karpv1.NodeClaim, reason, message string) error {
+	key := capacity.OfferingKey{
+		InstanceType: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone],
+		CapacityType: claim.Labels[karpv1.CapacityTypeLabelKey], ReservationID: claim.Labels[capacity.ReservationIDLabel],
+	}
+	if _, ok := capacity.ParseOfferingKey(key.String()); ok {
+		before := claim.DeepCopy()
+		claim.Annotations = merged(claim.Annotations, map[string]string{capacity.AvoidAnnotation: key.String()})
+		if err := o.Kube.Patch(ctx, claim, client.MergeFrom(before)); err != nil {
+			return client.IgnoreNotFound(fmt.Errorf("noting the offering of NodeClaim %q: %w", claim.Name, err))
+		}
+	}
+	return o.end(ctx, claim, reason, message)
 }
 
 // end deletes a claim.
@@ -68,6 +89,10 @@ func eventReason(reason string) string {
 		return "LaunchTimeout"
 	case endRegistration:
 		return "RegistrationTimeout"
+	case endInitialization:
+		return "InitializationTimeout"
+	case endUnhealthy:
+		return "Unhealthy"
 	default:
 		return "InstanceGone"
 	}

@@ -55,6 +55,9 @@ type Options struct {
 	Metrics *Metrics
 	// LaunchTimeout and RegistrationTimeout end claims that do not get that far; Karpenter's 5 and 15 minutes if 0.
 	LaunchTimeout, RegistrationTimeout time.Duration
+	// InitializationTimeout ends claims whose node registers and does not become usable, counted from its registration, unless
+	// [InitializationTimeoutAnnotation] says otherwise; 15 minutes if 0.
+	InitializationTimeout time.Duration
 	// MinDrain is how long a node stays after its taint before its instance goes, so that a pod a scheduler was binding
 	// meanwhile is seen and evicted; Karpenter's 5 seconds if 0.
 	MinDrain time.Duration
@@ -71,6 +74,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.LaunchTimeout = cmp.Or(o.LaunchTimeout, 5*time.Minute)
 	o.RegistrationTimeout = cmp.Or(o.RegistrationTimeout, 15*time.Minute)
+	o.InitializationTimeout = cmp.Or(o.InitializationTimeout, 15*time.Minute)
 	o.MinDrain = cmp.Or(o.MinDrain, 5*time.Second)
 	o.Poll = cmp.Or(o.Poll, 2*time.Second)
 	o.OrphanAge = cmp.Or(o.OrphanAge, 30*time.Second)
@@ -154,7 +158,9 @@ func (r *Reconciler) live(ctx context.Context, claim *karpv1.NodeClaim) (reconci
 	before := claim.DeepCopy()
 	node, err := r.register(ctx, claim)
 	if err == nil && node != nil {
-		err = r.initialize(ctx, claim, node)
+		if err = r.initialize(ctx, claim, node); err == nil {
+			r.checkConsistency(claim, node)
+		}
 	}
 	if werr := r.writeStatus(ctx, before, claim); err == nil {
 		err = werr

@@ -186,12 +186,24 @@ func TestLiveness(t *testing.T) {
 		{name: "never launched", claim: builder.NodeClaim("claim").UID("uid"), after: 5 * time.Minute, wantGone: true, wantEvents: []string{"LaunchTimeout"}},
 		{name: "waits for its node", claim: launched(), after: 6 * time.Minute, wantWait: 9 * time.Minute},
 		{name: "never registered", claim: launched(), after: 15 * time.Minute, wantGone: true, wantEvents: []string{"RegistrationTimeout"}},
-		{name: "registered claims have no time limit", claim: launched().Registered("node"), after: 24 * time.Hour},
+		{name: "initialized claims have no time limit", claim: launched().Registered("node").Initialized(), after: 24 * time.Hour},
+		{name: "waits for its node to be usable", claim: launched().Registered("node"), after: 5 * time.Minute, wantWait: 10 * time.Minute},
+		{name: "never usable", claim: launched().Registered("node"), after: 15 * time.Minute, wantGone: true, wantEvents: []string{"InitializationTimeout"}},
+		{name: "its pool gives it longer", claim: launched().Registered("node").Annotation(InitializationTimeoutAnnotation, "1h"), after: 50 * time.Minute, wantWait: 10 * time.Minute},
+		{name: "its pool gives it for ever", claim: launched().Registered("node").Annotation(InitializationTimeoutAnnotation, "Never"), after: 24 * time.Hour},
+		{
+			name: "what its pool says cannot be read", claim: launched().Registered("node").Annotation(InitializationTimeoutAnnotation, "soon"), after: 5 * time.Minute,
+			wantWait: 10 * time.Minute, wantEvents: []string{"InvalidAnnotation"},
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)
-			if err := r.kube.Create(r.ctx(), tc.claim.Created(r.clock.Now()).Obj()); err != nil {
+			made := tc.claim.Created(r.clock.Now()).Obj()
+			for i := range made.Status.Conditions {
+				made.Status.Conditions[i].LastTransitionTime = made.CreationTimestamp
+			}
+			if err := r.kube.Create(r.ctx(), made); err != nil {
 				t.Fatal(err)
 			}
 			r.clock.Step(tc.after)
