@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/disruption"
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/demand"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -94,17 +95,10 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		return nil, nil, err
 	}
 	// 2. The cloud.
-	aws, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
+	cloud, err := newCloud(ctx, d.options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("loading the AWS configuration: %w", err)
+		return nil, nil, err
 	}
-	if aws.Region == "" {
-		return nil, nil, errors.New("loading the AWS configuration: no region; set AWS_REGION")
-	}
-	cloud := ec2.New(aws, ec2.Options{
-		ClusterName: d.options.clusterName, Region: aws.Region, Endpoint: d.options.clusterEndpoint, CA: d.options.clusterCABundle,
-		VMMemoryOverhead: d.options.vmMemoryOverhead, ReservedENIs: d.options.reservedENIs, IsolatedVPC: d.options.isolatedVPC, Pacing: requestShare,
-	})
 	catalogs, err := ec2.NewCatalogs(cloud)
 	if err != nil {
 		return nil, nil, err
@@ -146,22 +140,61 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	go func() { fatal(ctx, "cache of NodePools, NodeClaims and EC2NodeClasses", objects.Start(ctx)) }()
 	go func() { fatal(ctx, "catalogues", catalogs.Run(ctx)) }()
 	go announce(ctx, catalogs, prov, kube)
-	go func() {
-		if !objects.WaitForCacheSync(ctx) || !prov.AwaitLead(ctx) {
-			return
-		}
-		go templates.Run(ctx)
-		go subnets.Run(ctx)
-		go slots.Run(ctx, func() []string { return reservations(ctx, kube) })
-		go tagger.Run(ctx)
-		go retryReturned(ctx, shortages, prov)
-		go func() { fatal(ctx, "launcher", launcher.Run(ctx, objects)) }()
-		if !d.options.disableDisruption {
-			go func() { fatal(ctx, "disruption", disrupt.Run(ctx)) }()
-		}
-		fatal(ctx, "provisioner", prov.Run(ctx))
-	}()
+	acting := leaderLoops{
+		kube: kube, objects: objects, templates: templates, subnets: subnets, slots: slots, tagger: tagger, shortages: shortages,
+		launcher: launcher, prov: prov,
+	}
+	if !d.options.disableDisruption {
+		acting.disrupt = disrupt
+	}
+	go acting.run(ctx)
 	return prov, launcher, nil
+}
+
+// newCloud reads the AWS configuration of the environment.
+func newCloud(ctx context.Context, o slipwayOptions) (*ec2.Client, error) {
+	aws, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
+	if err != nil {
+		return nil, fmt.Errorf("loading the AWS configuration: %w", err)
+	}
+	if aws.Region == "" {
+		return nil, errors.New("loading the AWS configuration: no region; set AWS_REGION")
+	}
+	return ec2.New(aws, ec2.Options{
+		ClusterName: o.clusterName, Region: aws.Region, Endpoint: o.clusterEndpoint, CA: o.clusterCABundle,
+		VMMemoryOverhead: o.vmMemoryOverhead, ReservedENIs: o.reservedENIs, IsolatedVPC: o.isolatedVPC, Pacing: requestShare,
+	}), nil
+}
+
+// leaderLoops act on the cluster and on EC2, and only one process may.
+type leaderLoops struct {
+	kube      client.Client
+	objects   cache.Cache
+	templates *launch.Templates
+	subnets   *launch.Subnets
+	slots     *ec2.Slots
+	tagger    *launch.Tagger
+	shortages *ec2.Shortages
+	launcher  *launch.Launcher
+	disrupt   *disruption.Controller // nil if no node is to be taken away
+	prov      *provisioner.Provisioner
+}
+
+// run starts them once this process leads.
+func (l leaderLoops) run(ctx context.Context) {
+	if !l.objects.WaitForCacheSync(ctx) || !l.prov.AwaitLead(ctx) {
+		return
+	}
+	go l.templates.Run(ctx)
+	go l.subnets.Run(ctx)
+	go l.slots.Run(ctx, func() []string { return reservations(ctx, l.kube) })
+	go l.tagger.Run(ctx)
+	go retryReturned(ctx, l.shortages, l.prov)
+	go func() { fatal(ctx, "launcher", l.launcher.Run(ctx, l.objects)) }()
+	if l.disrupt != nil {
+		go func() { fatal(ctx, "disruption", l.disrupt.Run(ctx)) }()
+	}
+	fatal(ctx, "provisioner", l.prov.Run(ctx))
 }
 
 // newClient returns a client without limits that reads from a cache, and the cache, which is not started yet.
