@@ -5,6 +5,8 @@ package disruption
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -174,8 +176,15 @@ func (c *Controller) pause(ctx context.Context, d time.Duration, signal <-chan s
 	return true
 }
 
-// Pass looks at the cluster once and does what there is to do.
-func (c *Controller) Pass(ctx context.Context) error {
+// Pass looks at the cluster once and does what there is to do. A panic is one more error: what a pass does wrong must not stop the
+// scheduler, in whose process it runs.
+func (c *Controller) Pass(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.Metrics.Panics.Inc()
+			err = fmt.Errorf("the disruption pass panicked: %v\n%s", r, debug.Stack())
+		}
+	}()
 	// 1. Observe.
 	c.askInstances(ctx)
 	s, err := c.observe(ctx)

@@ -39,6 +39,9 @@ func (c *Controller) lookAgain(ctx context.Context, commands []*Command) []*Comm
 		}
 		return nil
 	}
+	for _, cmd := range commands {
+		cmd.pools = s.Pools // what is bought is planned on this snapshot
+	}
 	// 1. Pods as the API server has them.
 	l.pods(ctx, s, commands)
 	// 2. Blockers and budgets.

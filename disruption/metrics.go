@@ -27,6 +27,8 @@ type Metrics struct {
 	// TakenBack counts commands by why they were taken back, Savings what commands save, in US dollars an hour.
 	TakenBack *prometheus.CounterVec
 	Savings   *prometheus.CounterVec
+	// Panics counts passes that were given up because of a fault in the package.
+	Panics prometheus.Counter
 }
 
 // NewMetrics returns metrics that are not registered anywhere yet.
@@ -53,12 +55,13 @@ func NewMetrics() *Metrics {
 		Claims:    counter("karpenter_nodeclaims_disrupted_total", "NodeClaims deleted by Slipway, by reason.", "reason", "nodepool", "capacity_type"),
 		TakenBack: counter("slipway_disruption_taken_back_total", "Disruptions that were taken back, by what stood against them.", "reason", "cause"),
 		Savings:   counter("slipway_disruption_savings_dollars_per_hour_total", "What disruptions that were carried out save, in US dollars an hour.", "reason", "nodepool"),
+		Panics:    prometheus.NewCounter(prometheus.CounterOpts{Name: "slipway_disruption_panics_total", Help: "Disruption passes that were given up because of a fault in Slipway."}),
 	}
 }
 
 // Collectors returns everything that has to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Evaluation, m.Decisions, m.ByPool, m.Eligible, m.Allowed, m.Consuming, m.Rejected, m.Failures, m.Pods, m.Claims, m.TakenBack, m.Savings}
+	return []prometheus.Collector{m.Evaluation, m.Decisions, m.ByPool, m.Eligible, m.Allowed, m.Consuming, m.Rejected, m.Failures, m.Pods, m.Claims, m.TakenBack, m.Savings, m.Panics}
 }
 
 // decided measures a decision.

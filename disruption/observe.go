@@ -179,8 +179,15 @@ func (l *loads) of(n *corev1.Node, pods Indexer, views Views) *Load {
 		return known
 	}
 	l.mu.Unlock()
+	whole := false
+	defer func() {
+		if !whole { // a panic must not leave a node behind that looks empty
+			l.changed(n.Name)
+		}
+	}()
 	list := podsOn(pods, n.Name)
 	*known = *NewLoad(list, views.Pod)
+	whole = true
 	return known
 }
 

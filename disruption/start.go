@@ -6,9 +6,11 @@ package disruption
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -29,18 +31,28 @@ const (
 	startTimeout = time.Minute
 )
 
-// each does something with every item, some at a time.
+// each does something with every item, some at a time. It panics itself if one of them does, when all are done: a panic in a
+// goroutine of its own would end the process, whatever the caller recovers from.
 func each[T any](items []T, do func(T)) {
 	sem := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
+	var panicked atomic.Pointer[string]
 	for _, item := range items {
 		sem <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-sem }()
+			defer func() {
+				if r := recover(); r != nil {
+					panicked.CompareAndSwap(nil, new(fmt.Sprintf("%v\n%s", r, debug.Stack())))
+				}
+				<-sem
+			}()
 			do(item)
 		})
 	}
 	wg.Wait()
+	if p := panicked.Load(); p != nil {
+		panic(*p)
+	}
 }
 
 // start carries out new commands up to where they wait for replacements, or to their end.
@@ -217,7 +229,10 @@ func (c *Controller) updateTaints(ctx context.Context, name string, change func(
 
 // buy writes the replacements of a command, and their names on its claims first.
 func (c *Controller) buy(ctx context.Context, cmd *Command) error {
-	claims := c.replacements(cmd)
+	claims, err := c.replacements(cmd)
+	if err != nil {
+		return err
+	}
 	cmd.Replacements = nil
 	if len(claims) == 0 {
 		return nil
@@ -251,8 +266,8 @@ func (c *Controller) buy(ctx context.Context, cmd *Command) error {
 	return nil
 }
 
-// replacements are the claims a command buys, named after it.
-func (c *Controller) replacements(cmd *Command) []*karpv1.NodeClaim {
+// replacements are the claims a command buys, named after it; an error if a pool to buy from is gone.
+func (c *Controller) replacements(cmd *Command) ([]*karpv1.NodeClaim, error) {
 	var out []*karpv1.NodeClaim
 	var names []string
 	for _, n := range cmd.Going {
@@ -269,6 +284,9 @@ func (c *Controller) replacements(cmd *Command) []*karpv1.NodeClaim {
 	for i := range cmd.Launches {
 		l := &cmd.Launches[i]
 		p := cmd.pools[l.Pool.Name]
+		if p == nil {
+			return nil, fmt.Errorf("replacing NodeClaims %s: NodePool %q is gone", strings.Join(names, ","), l.Pool.Name)
+		}
 		claim := launch.NewClaim(p.NodePool, *l)
 		moving := make([]string, len(l.Pods))
 		for k, pod := range l.Pods {
@@ -280,7 +298,7 @@ func (c *Controller) replacements(cmd *Command) []*karpv1.NodeClaim {
 	for _, p := range cmd.Copies {
 		name(launch.FromTemplate(p.NodePool), p.Name)
 	}
-	return out
+	return out, nil
 }
 
 // end deletes the claims of a command; what follows is package claim's.

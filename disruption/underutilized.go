@@ -229,6 +229,9 @@ func worthwhile(c *Command) string {
 	before, least := 0.0, 0.0
 	spot := false
 	for _, n := range c.Going {
+		if n.Planned == nil {
+			return fmt.Sprintf("NodeClaim %q is not in the view any more", n.Claim.Name)
+		}
 		before += n.Price()
 		least = max(least, ptr.Deref(n.Pool.Settings.MinSaving, DefaultMinSaving))
 		spot = spot || n.Planned.CapacityType == karpv1.CapacityTypeSpot
