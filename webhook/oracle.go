@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -157,8 +158,30 @@ func reduce(t *corev1.PodTemplateSpec) (pod *corev1.Pod, whole bool) {
 	if slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
 		whole, spec.Volumes = false, nil
 	}
+	spec.Containers, spec.InitContainers = limitsAsked(spec.Containers), limitsAsked(spec.InitContainers)
 	// Labels tell pods of different workloads apart and matter to rules about other pods only.
 	return &corev1.Pod{Spec: spec}, whole
+}
+
+// limitsAsked makes limits requests where there is none, as the API server does with pods and not with templates.
+func limitsAsked(in []corev1.Container) []corev1.Container {
+	var out []corev1.Container
+	for i := range in {
+		r := in[i].Resources
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Limits)), func(name corev1.ResourceName) bool { _, ok := r.Requests[name]; return !ok }) {
+			continue
+		}
+		if out == nil {
+			out = slices.Clone(in)
+		}
+		asked := maps.Clone(r.Limits)
+		maps.Copy(asked, r.Requests)
+		out[i].Resources.Requests = asked
+	}
+	if out == nil {
+		return in
+	}
+	return out
 }
 
 // ask puts the pod to the planner, then looks which pools it could have been on.

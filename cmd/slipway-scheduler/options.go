@@ -35,6 +35,8 @@ type slipwayOptions struct {
 	// disableDisruption leaves all nodes where they are, drifted and expired ones too.
 	disableDisruption bool
 	nodeRepair        bool
+	// catalogNamespace is where catalogues are published; they are not if it is empty.
+	catalogNamespace string
 }
 
 // add registers the flags, with what the environment says as their defaults. Its error names each variable that cannot be
@@ -47,6 +49,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each instance that pods cannot use.")
 	fs.BoolVar(&o.disableDisruption, "disable-disruption", false, "Take no node away: no consolidation, drift or expiry.")
 	fs.BoolVar(&o.nodeRepair, "node-repair", false, "Replace nodes whose conditions say that they are broken (Karpenter's feature gate NodeRepair).")
+	fs.StringVar(&o.catalogNamespace, "catalog-namespace", "", "Namespace in which what can be bought is published for slipway-webhook, which has no rights in AWS. Not published if empty.")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
 	fs.StringSliceVar(&o.serveSchedulers, "serve-schedulers", nil, "Names of other schedulers for whose unschedulable pods nodes are bought too, for example default-scheduler.")

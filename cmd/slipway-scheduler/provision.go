@@ -37,6 +37,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/launch"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/scheduler"
+	"github.com/slipway-sh/slipway/webhook/snapshot"
 )
 
 // requestShare is the part of the account's EC2 request budget this process keeps to; the controller has the rest.
@@ -148,6 +149,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 		acting.disrupt = disrupt
 	}
 	go acting.run(ctx)
+	go publish(ctx, d, kube, catalogs, prov)
 	return prov, launcher, nil
 }
 
@@ -195,6 +197,17 @@ func (l leaderLoops) run(ctx context.Context) {
 		go func() { fatal(ctx, "disruption", l.disrupt.Run(ctx)) }()
 	}
 	fatal(ctx, "provisioner", l.prov.Run(ctx))
+}
+
+// publish writes what can be bought for slipway-webhook, if that is wanted, once this process leads.
+func publish(ctx context.Context, d dependencies, kube client.Reader, catalogs *ec2.Catalogs, prov *provisioner.Provisioner) {
+	if d.options.catalogNamespace == "" || !prov.AwaitLead(ctx) {
+		return
+	}
+	p := &snapshot.Publisher{
+		Kube: d.config.Client, Classes: kube, Catalog: catalogs.For, Namespace: d.options.catalogNamespace, Clock: clock.RealClock{}, Log: log.FromContext(ctx),
+	}
+	p.Run(ctx)
 }
 
 // newClient returns a client without limits that reads from a cache, and the cache, which is not started yet.
