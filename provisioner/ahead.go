@@ -154,8 +154,8 @@ func (p *Provisioner) sweep(ctx context.Context) {
 		if n%sweepsPerProof == 0 {
 			suspects = p.prove(ctx, suspects)
 		}
-		if p.ledger.lift() {
-			p.Changed()
+		for _, node := range p.ledger.lift() {
+			p.freed.note(node)
 		}
 		p.overdue()
 		p.reconsider(ctx)

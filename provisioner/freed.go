@@ -98,10 +98,10 @@ func (p *Provisioner) refill(ctx context.Context) {
 	}
 }
 
-// fitting are the pods waiting for nodes on their way that fit on the given nodes. Rules that look at other nodes (spreading,
+// fitting are the pods waiting for nodes on their way, or refused, that fit on the given nodes. Rules that look at other nodes (spreading,
 // affinity) are left to the scheduler.
 func (p *Provisioner) fitting(ctx context.Context, nodes map[string]bool) []types.UID {
-	pods := p.ledger.onTheWay()
+	pods := p.ledger.unsettled()
 	if len(pods) == 0 || len(nodes) == 0 {
 		return nil
 	}
@@ -121,6 +121,9 @@ func (p *Provisioner) fitting(ctx context.Context, nodes map[string]bool) []type
 	}
 	in := plan.Input{View: &capacity.View{Nodes: there}}
 	for _, pod := range pods {
+		if p.serves(pod) {
+			continue // its scheduler sees for itself
+		}
 		q := p.Views.Pod(pod)
 		if slices.ContainsFunc(there, func(n *capacity.Node) bool { return q.Class.Requests.Fits(n.Free()) }) {
 			in.Pods = append(in.Pods, q)
@@ -133,12 +136,12 @@ func (p *Provisioner) fitting(ctx context.Context, nodes map[string]bool) []type
 	return out
 }
 
-// onTheWay returns the pods that wait for a node which is not usable yet, most important first, then those that have waited
-// longest.
-func (l *ledger) onTheWay() []*corev1.Pod {
+// unsettled returns the pods that wait for a node which is not usable yet and those that no node can be had for, most important
+// first, then those that have waited longest.
+func (l *ledger) unsettled() []*corev1.Pod {
 	var entries []entry
 	for _, e := range l.all() {
-		if e.state == planned && e.usable.IsZero() {
+		if e.state == unplaced || e.state == planned && e.usable.IsZero() {
 			entries = append(entries, e)
 		}
 	}

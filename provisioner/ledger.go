@@ -43,6 +43,8 @@ type entry struct {
 	retryAt time.Time // unplaced
 	backoff time.Duration
 	told    string // the last reason an event was written for
+	// loose: waiting, or planned since, without being parked: it was refused and is planned again of our own accord.
+	loose bool
 	// owner is set for a seat: the place of a pod that its owner has still to create.
 	owner types.UID
 	class *capacity.Class // of a seat
@@ -77,8 +79,8 @@ type ledger struct {
 	// node; kept are those nodes.
 	joined, awaited map[string]string
 	kept            atomic.Pointer[sets.Set[string]]
-	// lifted notes that room on a node that has joined was kept for a pod and is not any more.
-	lifted bool
+	// lifted are the nodes that have joined on which room was kept for a pod and is not any more.
+	lifted []string
 }
 
 func newLedger() *ledger {
@@ -100,6 +102,7 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) b
 		return true, "", true
 	}
 	e.pod = pod
+	defer func() { e.loose = !parked }()
 	switch e.state {
 	case planned:
 		if e.usable.IsZero() {
@@ -161,7 +164,9 @@ func (l *ledger) adopt(claim, node string, pods []*corev1.Pod, now time.Time) {
 
 func (l *ledger) unassign(e *entry) {
 	if m := l.claims[e.claim]; m != nil {
-		l.lifted = l.lifted || l.joined[e.claim] != ""
+		if n := l.joined[e.claim]; n != "" {
+			l.lifted = append(l.lifted, n)
+		}
 		delete(l.lists, e.claim)
 		delete(m, e.pod.UID)
 		if len(m) == 0 {
@@ -174,22 +179,23 @@ func (l *ledger) unassign(e *entry) {
 	e.claim, e.node, e.usable = "", "", time.Time{}
 }
 
-// unplace notes that no node can hold the pod, and reports whether the reason is news. An empty reason never is.
-func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news bool) {
+// unplace notes that no node can hold the pod, and reports whether the reason is news, which an empty one never is, and
+// whether the pod may be parked.
+func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news, parked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.pods[uid]
 	if e == nil {
-		return false
+		return false, true
 	}
 	l.unassign(e)
 	e.backoff = min(max(2*e.backoff, firstRetry), lastRetry)
 	e.state, e.retryAt = unplaced, now.Add(e.backoff)
 	if reason == "" || reason == e.told {
-		return false
+		return false, !e.loose
 	}
 	e.told = reason
-	return true
+	return true, !e.loose
 }
 
 // due moves unplaced pods whose time has come, or all of them, back to waiting and returns them.
@@ -198,7 +204,7 @@ func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, e := range l.pods {
 		if e.state == unplaced && (all || !now.Before(e.retryAt)) {
-			e.state = waiting
+			e.state, e.loose = waiting, true
 			out = append(out, e.pod)
 		}
 	}

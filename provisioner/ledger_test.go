@@ -49,7 +49,10 @@ func TestLedger(t *testing.T) {
 		return func(l *ledger, _ time.Time) string { return names(l.lost(claim)) }
 	}
 	unplace := func(reason string) func(*ledger, time.Time) string {
-		return func(l *ledger, now time.Time) string { return fmt.Sprintf("news %v", l.unplace(p.UID, reason, now)) }
+		return func(l *ledger, now time.Time) string {
+			news, _ := l.unplace(p.UID, reason, now)
+			return fmt.Sprintf("news %v", news)
+		}
 	}
 	due := func(all bool) func(*ledger, time.Time) string {
 		return func(l *ledger, now time.Time) string { return names(l.due(now, all)) }

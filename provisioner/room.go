@@ -84,12 +84,12 @@ func (l *ledger) keep() {
 	l.kept.Store(&kept)
 }
 
-// lift reports, once, whether room that was kept has come free: a pod that it was kept against may fit now.
-func (l *ledger) lift() bool {
+// lift returns, once, the nodes on which room that was kept has come free: a pod that it was kept against may fit now.
+func (l *ledger) lift() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lifted := l.lifted
-	l.lifted = false
+	l.lifted = nil
 	return lifted
 }
 

@@ -71,11 +71,11 @@ func TestRoomIsKept(t *testing.T) {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 	l.remove("low", "n")
-	if l.lift() {
+	if l.lift() != nil {
 		t.Error("a pod that is bound to its own node lifts nothing")
 	}
 	l.remove("high", "")
-	if !l.lift() || l.lift() {
+	if l.lift() == nil || l.lift() != nil {
 		t.Error("a deleted pod's room was not given up, once")
 	}
 	l.trim("rs-uid", 0, nil)
@@ -125,6 +125,29 @@ func TestFreedRoomWakesParkedPods(t *testing.T) {
 		b.onPod(b.ctx, filler, true, true)
 		b.pass(time.Second)
 		b.did("room for one of them", "release small")
+	}, node, filler)
+}
+
+// TestRefusedPodsAreWokenForRoomOnly checks that a pod that no node can be bought for is not retried whenever it is planned
+// again, and gets a cycle when there is room for it.
+func TestRefusedPodsAreWokenForRoomOnly(t *testing.T) {
+	node := builder.Node("old").CPU("40").Memory("99Gi").Obj()
+	filler := builder.Pod("filler").UID("filler").CPU("39").Memory("1Gi").On("old").Obj()
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		huge := pod("huge", "30")
+		b.offer(huge)
+		b.take()
+		if parked, _ := b.Offer(huge, nil); parked {
+			t.Fatal("an unplaced pod is parked")
+		}
+		b.Changed()
+		b.pass(time.Minute)
+		b.did("planned again, in vain")
+		b.cluster.Delete(filler)
+		b.onPod(b.ctx, filler, true, true)
+		b.pass(time.Second)
+		b.did("there is room", "release huge")
 	}, node, filler)
 }
 

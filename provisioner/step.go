@@ -167,12 +167,15 @@ func (p *Provisioner) refuse(ctx context.Context, list []plan.Unplaced, pods map
 		if loading {
 			note = ""
 		}
-		if p.ledger.unplace(u.Pod.UID, note, now) {
+		news, parked := p.ledger.unplace(u.Pod.UID, note, now)
+		if news {
 			p.Events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Provisioning", "%s", note)
 			log.FromContext(ctx).Info("no node can hold the pod", "pod", u.Pod.NamespacedName, "nodePool", u.Pool, "reason", string(u.Reason), "detail", u.Detail)
 		}
 		p.Metrics.Unplaced.WithLabelValues(string(u.Reason)).Inc()
-		uids = append(uids, u.Pod.UID)
+		if parked { // else it is with the scheduler already, and has no need of another cycle
+			uids = append(uids, u.Pod.UID)
+		}
 	}
 	p.Gate.Release(uids...)
 }

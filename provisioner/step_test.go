@@ -177,10 +177,10 @@ func TestUnplacedPods(t *testing.T) {
 		b.pass(9 * time.Second)
 		b.did("before its time")
 		b.pass(5 * time.Second)
-		b.did("tried again, told once", "release huge")
+		b.did("tried again, told once")
 		b.Changed()
 		b.pass(50 * time.Millisecond)
-		b.did("something changed", "release huge")
+		b.did("something changed")
 		if n := len(b.written()); n != 0 {
 			t.Errorf("%d claims for a pod that fits nowhere", n)
 		}

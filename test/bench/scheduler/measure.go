@@ -74,10 +74,10 @@ func (n size) objects() []kruntime.Object {
 	return out
 }
 
-// result is one run: how long until all pods were bound, and the heap then, in MiB.
+// result is one run: how long until all pods were bound, the processor time of that, and the heap then, in MiB.
 type result struct {
-	took time.Duration
-	heap float64
+	took, cpu time.Duration
+	heap      float64
 }
 
 // measure runs a scheduler over the objects until the pending pods are bound.
@@ -105,7 +105,7 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 		return result{}, err
 	}
 	runtime.GC()
-	start, ended := time.Now(), make(chan struct{})
+	start, before, ended := time.Now(), spent(), make(chan struct{})
 	go func() { defer close(ended); sched.Run(ctx) }()
 	select {
 	case <-done:
@@ -114,14 +114,14 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 	case <-time.After(5 * time.Minute):
 		return result{}, fmt.Errorf("%d of %d pods bound after 5 minutes", bound.Load(), pending)
 	}
-	took := time.Since(start)
+	took, cpu := time.Since(start), spent()-before
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	cancel()
 	<-ended
 	factory.Shutdown()
-	return result{took, float64(m.HeapAlloc) / (1 << 20)}, nil
+	return result{took, cpu, float64(m.HeapAlloc) / (1 << 20)}, nil
 }
 
 // build makes a stock scheduler, with Slipway in it if asked for.
