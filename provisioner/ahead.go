@@ -78,7 +78,7 @@ func (p *Provisioner) lookAhead(ctx context.Context, pods []*capacity.Pod, objec
 	for _, q := range pods {
 		pod := objects[q.UID]
 		ref := metav1.GetControllerOf(pod)
-		if ref == nil || seen[ref.UID] || p.ledger.distrusts(ref.UID, p.Clock.Now()) {
+		if ref == nil || pod.Spec.SchedulingGroup != nil || seen[ref.UID] || p.ledger.distrusts(ref.UID, p.Clock.Now()) {
 			continue
 		}
 		seen[ref.UID] = true
@@ -158,6 +158,7 @@ func (p *Provisioner) sweep(ctx context.Context) {
 			p.freed.note(node)
 		}
 		p.overdue()
+		p.disband(ctx)
 		p.reconsider(ctx)
 		for _, claim := range p.ledger.unneeded(p.Clock.Now()) {
 			p.cancel(ctx, claim)

@@ -14,6 +14,10 @@
 // claims, which pods each was bought for) is written to the API server before
 // EC2 is asked for anything, and the ledger is rebuilt from there.
 //
+// Beside the loop, parked pods get room that comes free elsewhere (freed.go), pod
+// groups are kept together (group.go), the pods of other schedulers are served
+// (serve.go), and a sweeper proves that no pod is forgotten (forgotten.go).
+//
 // It never calls EC2 (package launch does), never binds a pod (the scheduler
 // does) and never blocks a scheduling cycle: Offer is a map look-up.
 //

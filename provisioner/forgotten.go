@@ -84,7 +84,7 @@ func (p *Provisioner) suspects(ctx context.Context) map[types.UID]limbo {
 			out[uid] = limboBatch
 		case e.state == planned && !p.exists(ctx, e.claim, alive):
 			out[uid] = limboClaim
-		case parked[uid] && (e.state == unplaced || !e.usable.IsZero()):
+		case parked[uid] && e.group == nil && (e.state == unplaced || !e.usable.IsZero()):
 			out[uid] = limboNode
 		}
 		delete(parked, uid)

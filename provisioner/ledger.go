@@ -48,6 +48,7 @@ type entry struct {
 	// owner is set for a seat: the place of a pod that its owner has still to create.
 	owner types.UID
 	class *capacity.Class // of a seat
+	group *group          // nil for a pod that is of use by itself
 }
 
 // How long an unplaced pod waits before it is planned again without any change that could matter; doubles each time.
@@ -79,6 +80,8 @@ type ledger struct {
 	// node; kept are those nodes.
 	joined, awaited map[string]string
 	kept            atomic.Pointer[sets.Set[string]]
+	// groups are the pod groups with members here.
+	groups map[types.NamespacedName]*group
 	// lifted are the nodes that have joined on which room was kept for a pod and is not any more.
 	lifted []string
 }
@@ -87,7 +90,7 @@ func newLedger() *ledger {
 	return &ledger{
 		pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{},
 		seats: map[types.UID][]*entry{}, came: map[types.UID]time.Time{}, barren: map[types.UID]time.Time{}, idle: map[string]time.Time{},
-		intruders: map[string]bool{}, joined: map[string]string{}, awaited: map[string]string{},
+		groups: map[types.NamespacedName]*group{}, intruders: map[string]bool{}, joined: map[string]string{}, awaited: map[string]string{},
 	}
 }
 
@@ -294,6 +297,7 @@ func (l *ledger) remove(uid types.UID, node string) (claim string, known bool) {
 	if node != "" && node == l.joined[claim] {
 		l.lifted = lifted // the room is used, not free
 	}
+	l.leaveGroup(e, node != "")
 	delete(l.pods, uid)
 	return claim, true
 }

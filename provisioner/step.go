@@ -58,6 +58,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	viewed := p.Clock.Now()
 	// 3. Plan, and 4. verify with the scheduler's own filters.
 	result := p.solve(ctx, in, Pods{Wanting: pods, Reserved: reserved, Class: p.classOf}, seats)
+	result = p.whole(ctx, result)
 	solved := p.Clock.Now()
 	// 5. Record and claim.
 	p.place(ctx, result.Placements, pods)

@@ -216,10 +216,12 @@ func (p *Provisioner) check(ctx context.Context, claim string) {
 	if len(pods) == 0 {
 		return
 	}
-	uids := make([]types.UID, len(pods))
-	for i, pod := range pods {
-		uids[i] = pod.UID
+	for _, pod := range pods {
 		p.Gate.Reserve(pod.UID, n.Name)
+	}
+	var uids []types.UID
+	for _, pod := range p.ledger.together(pods) {
+		uids = append(uids, pod.UID)
 	}
 	p.Gate.Release(uids...)
 	log.FromContext(ctx).Info("node is usable", "node", n.Name, "nodeClaim", claim, "pods", len(pods))

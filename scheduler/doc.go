@@ -8,9 +8,11 @@
 // cycle that found out, and closes the pod's [Gate]. A pod behind a closed gate
 // is not retried: no cluster event, no backoff and no flush moves it until the
 // gate is released, because its node became usable or its capacity is not
-// coming. [Hook] adds what the plugin interface does not offer: the case of a
-// cluster without nodes, the moment the active queue has drained, and whether
-// this process leads. [Nominator] writes status.nominatedNodeName.
+// coming. Its Filter keeps the room of arriving nodes for the pods they were
+// bought for ([Reservations]). [Hook] adds what the plugin interface does not
+// offer: the case of a cluster without nodes, the moment the active queue has
+// drained, whether this process leads, pods that provision before they preempt,
+// and pod groups ([GroupSink]). [Nominator] writes status.nominatedNodeName.
 //
 // The package owns the gate and the conversation with the scheduling queue. It
 // decides nothing about capacity, buys nothing, and does no I/O in the

@@ -114,7 +114,8 @@ func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[strin
 				nominating = nomination(node)
 			}
 		}
-		if core.Gate.book(pod.UID) {
+		// The pods of a group go back into the queue together, right after this.
+		if pod.Spec.SchedulingGroup == nil && core.Gate.book(pod.UID) {
 			ctx := context.WithoutCancel(ctx)
 			core.Gate.clock.AfterFunc(bookkeepingDelay, func() {
 				if node := core.Gate.settle(pod.UID); node != "" {

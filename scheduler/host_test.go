@@ -91,6 +91,13 @@ func startHost(t *testing.T, sink *fakeSink, objects ...runtime.Object) *host {
 // startHostWith is startHost with room kept on nodes.
 func startHostWith(t *testing.T, sink *fakeSink, room Reservations, objects ...runtime.Object) *host {
 	t.Helper()
+	return startHostOf(t, Core{Sink: sink, Reservations: room}, objects...)
+}
+
+// startHostOf is startHost with all that the plugin talks to; gate and metrics are the host's.
+func startHostOf(t *testing.T, core Core, objects ...runtime.Object) *host {
+	t.Helper()
+	sink := core.Sink.(*fakeSink)
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &host{t: t, client: fake.NewClientset(objects...), sink: sink, gate: NewGate(clock.RealClock{}, time.Minute)}
 	h.client.PrependReactor("create", "pods", h.bindReactor)
@@ -98,7 +105,7 @@ func startHostWith(t *testing.T, sink *fakeSink, room Reservations, objects ...r
 	if err != nil {
 		t.Fatal(err)
 	}
-	core := Core{Sink: sink, Gate: h.gate, Metrics: metrics, Reservations: room}
+	core.Gate, core.Metrics = h.gate, metrics
 	factory := scheduler.NewInformerFactory(h.client, 0, nil)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: h.client.EventsV1()})
 	h.sched, err = scheduler.New(ctx, h.client, factory, nil, profile.NewRecorderFactory(broadcaster),

@@ -45,6 +45,8 @@ type Core struct {
 	Metrics *Metrics
 	// Reservations may be nil: then room on new nodes is anybody's who is not kept out by nominations.
 	Reservations Reservations
+	// Groups may be nil: then no nodes are bought for pod groups.
+	Groups GroupSink
 }
 
 // NewFactory returns the plugin's factory, for app.WithPlugin. The framework

@@ -103,7 +103,7 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 		return err
 	}
 	sink := &lateSink{}
-	core := scheduler.Core{Sink: sink, Reservations: sink, Gate: scheduler.NewGate(clock.RealClock{}, scheduler.DefaultGateDeadline)}
+	core := scheduler.Core{Sink: sink, Groups: sink, Reservations: sink, Gate: scheduler.NewGate(clock.RealClock{}, scheduler.DefaultGateDeadline)}
 	var err error
 	if core.Metrics, err = scheduler.NewMetrics(legacyregistry.Registerer(), core.Gate); err != nil {
 		forget()

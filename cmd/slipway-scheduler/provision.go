@@ -15,6 +15,7 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -59,6 +60,12 @@ func (s *lateSink) Offer(pod *corev1.Pod, taken func(node string) bool) (parked 
 		return p.Offer(pod, taken)
 	}
 	return false, ""
+}
+
+// OfferGroup implements scheduler.GroupSink.
+func (s *lateSink) OfferGroup(group types.NamespacedName, least int, pods []*corev1.Pod) bool {
+	p := s.p.Load()
+	return p != nil && p.OfferGroup(group, least, pods)
 }
 
 // Kept implements scheduler.Reservations.

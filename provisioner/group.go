@@ -1,0 +1,220 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/slipway-sh/slipway/provisioner/plan"
+)
+
+// The pods of a group are planned together or not at all, launched together, and let go together. A group that has lost some
+// of its room and finds no other gives the rest back after a while.
+
+// groupPatience is how long a group keeps the room it has while it waits for the rest.
+const groupPatience = 2 * time.Minute
+
+// group is a set of pods that are only of use together.
+type group struct {
+	key     types.NamespacedName
+	least   int // this many of its members have to have a node, bound ones included
+	members map[types.UID]*entry
+	bound   int       // members that have been bound
+	short   time.Time // since when it has had some room, and too little; zero if it has not
+}
+
+// OfferGroup takes the members of a group that fit on no node together, as Offer takes a pod.
+func (p *Provisioner) OfferGroup(key types.NamespacedName, least int, pods []*corev1.Pod) (parked bool) {
+	fresh, parked := p.ledger.offerGroup(key, least, pods, p.Clock.Now())
+	for _, pod := range fresh {
+		p.batch.Add(pod)
+	}
+	return parked
+}
+
+func (l *ledger) offerGroup(key types.NamespacedName, least int, pods []*corev1.Pod, now time.Time) (fresh []*corev1.Pod, parked bool) {
+	parked = true
+	for _, pod := range pods {
+		is, _, news := l.offer(pod, now, nil)
+		parked = parked && is
+		if news {
+			fresh = append(fresh, pod)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.groups[key]
+	if g == nil {
+		g = &group{key: key, members: map[types.UID]*entry{}}
+		l.groups[key] = g
+	}
+	g.least = least
+	for _, pod := range pods {
+		if e := l.pods[pod.UID]; e != nil {
+			e.group, g.members[pod.UID] = g, e
+		}
+	}
+	return fresh, parked
+}
+
+// leaveGroup notes that a member is bound or gone. l.mu is held.
+func (l *ledger) leaveGroup(e *entry, bound bool) {
+	g := e.group
+	if g == nil {
+		return
+	}
+	delete(g.members, e.pod.UID)
+	if bound {
+		g.bound++
+	}
+	if len(g.members) == 0 {
+		delete(l.groups, g.key)
+	}
+}
+
+// planned is how many of the group's members have a place.
+func (g *group) planned() int {
+	n := g.bound
+	for _, e := range g.members {
+		if e.state == planned {
+			n++
+		}
+	}
+	return n
+}
+
+// incomplete finds the pods of a plan whose groups do not get enough places by it, with what to tell them.
+func (l *ledger) incomplete(r *plan.Result) map[types.UID]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.groups) == 0 {
+		return nil
+	}
+	places := map[*group]int{}
+	each := func(uid types.UID, do func(*group)) {
+		if e := l.pods[uid]; e != nil && e.group != nil {
+			do(e.group)
+		}
+	}
+	count := func(uid types.UID) { each(uid, func(g *group) { places[g]++ }) }
+	for _, pl := range r.Placements {
+		count(pl.Pod.UID)
+	}
+	for i := range r.Launches {
+		for _, q := range r.Launches[i].Pods {
+			count(q.UID)
+		}
+	}
+	out := map[types.UID]string{}
+	for g, n := range places {
+		if have := n + g.planned(); have < g.least {
+			for uid := range g.members {
+				out[uid] = fmt.Sprintf("nodes can be had for %d pods of pod group %q only, and it needs %d", have, g.key, g.least)
+			}
+		}
+	}
+	return out
+}
+
+// whole takes the pods of groups that do not get enough places out of a plan.
+func (p *Provisioner) whole(ctx context.Context, r plan.Result) plan.Result {
+	lacking := p.ledger.incomplete(&r)
+	if len(lacking) == 0 {
+		return r
+	}
+	log.FromContext(ctx).Info("pod groups do not get enough nodes, none is bought for them", "pods", len(lacking))
+	var refusals []Refusal
+	for uid, why := range lacking {
+		refusals = append(refusals, Refusal{Trial: Trial{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}, Plugin: "PodGroup", Reason: why})
+	}
+	return without(r, refusals)
+}
+
+// together keeps the pods that may be let go: those of no group, and all of a group when every node of it is usable. pods
+// are those whose node has just become usable.
+func (l *ledger) together(pods []*corev1.Pod) []*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*corev1.Pod
+	seen := map[*group]bool{}
+	for _, pod := range pods {
+		e := l.pods[pod.UID]
+		if e == nil || e.group == nil {
+			out = append(out, pod)
+			continue
+		}
+		if seen[e.group] {
+			continue
+		}
+		seen[e.group] = true
+		ready, waiting := e.group.bound, false
+		for _, m := range e.group.members {
+			switch {
+			case m.state != planned:
+			case m.usable.IsZero():
+				waiting = true
+			default:
+				ready++
+			}
+		}
+		if waiting || ready < e.group.least {
+			continue
+		}
+		for _, m := range e.group.members {
+			if m.state == planned {
+				out = append(out, m.pod)
+			}
+		}
+	}
+	return out
+}
+
+// giveUp returns the members of groups that have had some room and too little for too long, with their places given back.
+func (l *ledger) giveUp(now time.Time) map[types.NamespacedName][]*corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[types.NamespacedName][]*corev1.Pod{}
+	for key, g := range l.groups {
+		have := g.planned()
+		switch {
+		case have == g.bound || have >= g.least:
+			g.short = time.Time{}
+			continue
+		case g.short.IsZero():
+			g.short = now
+			continue
+		case now.Sub(g.short) < groupPatience:
+			continue
+		}
+		g.short = time.Time{}
+		for _, e := range g.members {
+			if e.state == planned {
+				l.unassign(e)
+				e.backoff = min(max(2*e.backoff, firstRetry), lastRetry)
+				e.state, e.retryAt = unplaced, now.Add(e.backoff)
+				out[key] = append(out[key], e.pod)
+			}
+		}
+	}
+	return out
+}
+
+// disband gives the room of groups back that have waited too long for the rest.
+func (p *Provisioner) disband(ctx context.Context) {
+	for key, pods := range p.ledger.giveUp(p.Clock.Now()) {
+		log.FromContext(ctx).Info("a pod group has waited too long for the rest of its nodes and gives the others back", "podGroup", key, "pods", len(pods))
+		uids := make([]types.UID, len(pods))
+		for i, pod := range pods {
+			uids[i] = pod.UID
+		}
+		p.Gate.Release(uids...)
+	}
+}

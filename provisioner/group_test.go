@@ -1,0 +1,132 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provisioner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/test/builder"
+)
+
+var trainers = types.NamespacedName{Namespace: "default", Name: "train"}
+
+// offerGroup has a group of n pods of 15 cores fail together: each needs a node of its own.
+func (b *bed) offerGroup(least, n int, more ...*corev1.Pod) []*corev1.Pod {
+	pods := more
+	for i := range n {
+		pods = append(pods, pod(fmt.Sprintf("t-%d", i), "15"))
+	}
+	for _, p := range pods {
+		b.cluster.Put(p)
+	}
+	b.OfferGroup(trainers, least, pods)
+	b.Drained()
+	b.pass(10 * time.Millisecond)
+	return pods
+}
+
+// arrive makes the node of a claim usable.
+func (b *bed) arrive(c *karpv1.NodeClaim, node string) {
+	b.t.Helper()
+	c = c.DeepCopy()
+	c.Status.ProviderID, c.Status.NodeName = "aws:///a/"+node, node
+	b.cluster.Put(builder.Node(node).CPU("16").Memory("64Gi").ProviderID(c.Status.ProviderID).Label(karpv1.NodeRegisteredLabelKey, "true").Obj())
+	if err := b.api.Status().Update(b.ctx, c); err != nil {
+		b.t.Fatal(err)
+	}
+	b.onClaim(b.ctx, c, false)
+}
+
+func (b *bed) released() string {
+	var out []string
+	for _, line := range b.take() {
+		if names, ok := strings.CutPrefix(line, "release "); ok {
+			out = append(out, names)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestGroupIsLetGoTogether(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offerGroup(3, 3)
+		claims := b.written()
+		if len(claims) != 3 {
+			t.Fatalf("%d claims for a group of three pods of one a node", len(claims))
+		}
+		b.take()
+		for i, c := range claims {
+			want := ""
+			if i == 2 {
+				want = "t-0 t-1 t-2"
+			}
+			b.arrive(c, fmt.Sprintf("n%d", i))
+			if got := b.released(); got != want {
+				t.Errorf("with %d of 3 nodes usable, released %q, want %q", i+1, got, want)
+			}
+		}
+	})
+}
+
+func TestGroupIsBoughtForWholeOrNotAtAll(t *testing.T) {
+	for name, tc := range map[string]struct {
+		least, claims int
+		refused       bool
+	}{
+		"all are needed, one fits nowhere": {4, 0, true},
+		"enough of them fit":               {3, 3, true}, // the one that does not is refused
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.run()
+				b.offerGroup(tc.least, 3, pod("huge", "500"))
+				if got := len(b.live()); got != tc.claims {
+					t.Errorf("%d claims, want %d", got, tc.claims)
+				}
+				notes := strings.Join(b.take(), "\n")
+				if got := strings.Contains(notes, "FailedScheduling"); got != tc.refused {
+					t.Errorf("refusals told: %v, want %v:\n%s", got, tc.refused, notes)
+				}
+				if tc.claims == 0 && !strings.Contains(notes, `pod group \"default/train\" only, and it needs 4`) && !strings.Contains(notes, `it needs 4`) {
+					t.Errorf("no event says what the group lacks:\n%s", notes)
+				}
+			})
+		})
+	}
+}
+
+// TestGroupGivesItsRoomBack checks that a group that has lost a node and finds no other does not hold the rest for ever.
+func TestGroupGivesItsRoomBack(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.offerGroup(2, 2)
+		claims := b.written()
+		b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog() // sold out
+		if err := b.api.Delete(b.ctx, claims[0]); err != nil {
+			t.Fatal(err)
+		}
+		b.onClaim(b.ctx, claims[0], true)
+		b.pass(time.Second)
+		b.take()
+		b.pass(groupPatience / 2)
+		if got := len(b.live()); got != 1 {
+			t.Fatalf("%d claims, want the other one kept for a while", got)
+		}
+		b.pass(groupPatience + cancelAfter)
+		if got := len(b.live()); got != 0 {
+			t.Errorf("%d claims, want none: nobody can use it", got)
+		}
+		if got := b.released(); !strings.Contains(got, "t-") {
+			t.Errorf("released %q: its pods wait for nothing", got)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
+)
+
+// fakeGroups parks groups and notes them.
+type fakeGroups struct {
+	mu    sync.Mutex
+	least int
+	pods  []string
+}
+
+func (g *fakeGroups) OfferGroup(_ types.NamespacedName, least int, pods []*corev1.Pod) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.least, g.pods = least, nil
+	for _, p := range pods {
+		g.pods = append(g.pods, p.Name)
+	}
+	slices.Sort(g.pods)
+	return true
+}
+
+func (g *fakeGroups) offered() (int, []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.least, g.pods
+}
+
+func trainers(gang int32) *schedulingv1beta1.PodGroup {
+	return &schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "ns", UID: "train"},
+		Spec:       schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: gang}}},
+	}
+}
+
+// TestPodGroup is a group's way in a real scheduler: its members fail together, are offered together, sleep, and are bound
+// together when they are released.
+func TestPodGroup(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.GenericWorkload, true)
+	groups := &fakeGroups{}
+	h := startHostOf(t, Core{Sink: &fakeSink{}, Groups: groups}, trainers(2), node("small", "1"))
+	for _, name := range []string{"a", "b"} {
+		p := podWith(name, "3")
+		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("train")}
+		h.create(p)
+	}
+	h.eventually("the group is offered", func() bool { _, pods := groups.offered(); return len(pods) > 0 })
+	least, pods := groups.offered()
+	if diff := cmp.Diff([]string{"a", "b"}, pods); diff != "" || least != 2 {
+		t.Errorf("offered at least %d of (-want +got):\n%s", least, diff)
+	}
+	h.eventually("both are parked", func() bool { return h.gate.Closed() == 2 })
+	h.addNode(node("n1", "4"))
+	h.addNode(node("n2", "4"))
+	h.gate.Release("uid-a", "uid-b")
+	h.eventually("both are bound", func() bool { return h.pod("a").Spec.NodeName != "" && h.pod("b").Spec.NodeName != "" })
+}
+
+func TestUnsupportedPodGroups(t *testing.T) {
+	domain := trainers(2)
+	domain.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: corev1.LabelTopologyZone}}}
+	for name, tc := range map[string]struct {
+		group *schedulingv1beta1.PodGroup
+		ok    bool
+	}{
+		"gang":              {trainers(2), true},
+		"composite":         {nil, false},
+		"all in one domain": {domain, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := unsupported(tc.group); (got == "") != tc.ok {
+				t.Errorf("unsupported() = %q, want a reason: %v", got, !tc.ok)
+			}
+		})
+	}
+}
