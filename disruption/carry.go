@@ -27,7 +27,7 @@ type step int
 const (
 	// wait for replacements.
 	wait step = iota
-	// finish: every replacement is there, or deleting has begun.
+	// finish: every replacement is there, or no node stays.
 	finish
 	// resume: begun by a process that is gone, before anything was bought.
 	resume
@@ -35,22 +35,33 @@ const (
 	giveUp
 )
 
+// staying are the nodes of a command that are not being deleted, by whomever: an interruption or a person may delete one node of
+// many, which says nothing about the others.
+func (s *Snapshot) staying(going []*Node) []*Node {
+	return slices.DeleteFunc(slices.Clone(going), func(n *Node) bool { return n.Leaving() || s.overdue(n) })
+}
+
+// overdue reports whether a node of a command has reached the end of its life meanwhile.
+func (s *Snapshot) overdue(n *Node) bool {
+	at, ok := expireAt(n)
+	return ok && !s.Now.Before(at)
+}
+
 // next says what there is to do for the command of these nodes. claims are all NodeClaims, by name.
 func next(s *Snapshot, r *Record, going []*Node, claims map[string]*Node) (step, failure) {
-	for _, n := range going {
-		if n.Leaving() {
-			return finish, failure{}
-		}
+	left := s.staying(going)
+	if len(left) == 0 {
+		return finish, failure{}
 	}
-	for _, n := range going {
+	for _, n := range left {
 		if n.Pool == nil || n.Pool.DeletionTimestamp != nil {
 			return giveUp, failure{failedChurn, fmt.Sprintf("NodePool not found (NodePool=%s)", n.PoolName())}
 		}
 	}
-	if len(going) < len(r.Nodes) || len(r.Nodes) == 0 {
+	switch {
+	case len(r.Nodes) == 0, len(r.Replacements) == 0 && len(left) < len(r.Nodes):
 		return giveUp, failure{failedChurn, "Not all of the command's NodeClaims are there"}
-	}
-	if len(r.Replacements) == 0 {
+	case len(r.Replacements) == 0:
 		return resume, failure{}
 	}
 	ready := true
@@ -79,16 +90,26 @@ func (c *Controller) carryOn(ctx context.Context, s *Snapshot) {
 	claims := make(map[string]*Node, len(s.Nodes))
 	of := map[string][]*Node{}
 	var order []*Record
+	var overdue []*Node
 	for _, n := range s.Nodes {
 		claims[n.Claim.Name] = n
 		if n.Record == nil {
 			continue
+		}
+		if s.overdue(n) {
+			overdue = append(overdue, n)
 		}
 		if of[n.Record.ID] == nil {
 			order = append(order, n.Record)
 		}
 		of[n.Record.ID] = append(of[n.Record.ID], n)
 	}
+	// A node whose time is over waits for nothing any more. What its command has bought is what its pods need.
+	each(overdue, func(n *Node) {
+		r := *n.Record
+		r.Reason = ReasonExpired
+		c.end(ctx, &r, []*Node{n})
+	})
 	var again []*Command
 	each(order, func(r *Record) {
 		going := of[r.ID]
@@ -116,9 +137,6 @@ func (c *Controller) carryOn(ctx context.Context, s *Snapshot) {
 // resumed is the command a record speaks of.
 func (c *Controller) resumed(s *Snapshot, r *Record, going []*Node) *Command {
 	cmd := &Command{Record: *r, Going: slices.Clone(going), pools: s.Pools}
-	if at, ok := expireAt(going[0]); ok && r.Reason == ReasonExpired && !s.Now.Before(at) {
-		cmd.Forced = true
-	}
 	if going[0].Pool.Static() && r.Reason == karpv1.DisruptionReasonDrifted {
 		cmd.Copies = []*Pool{going[0].Pool}
 	}
@@ -146,19 +164,17 @@ func (c *Controller) proceedResumed(ctx context.Context, commands []*Command) {
 // finish deletes the claims of a command whose replacements are there, unless a pod asks at the last moment not to be
 // disrupted.
 func (c *Controller) finish(ctx context.Context, s *Snapshot, r *Record, going []*Node) {
-	begun := slices.ContainsFunc(going, (*Node).Leaving)
-	if !begun {
-		for _, n := range going {
-			if why := c.lastLook(ctx, s, r, n); why != "" {
-				c.takeBack(ctx, r, going, failure{failedBlocked, why})
-				return
-			}
-		}
-		if len(r.Replacements) > 0 {
-			c.memory.Succeeded(going[0].PoolName(), r.Reason)
+	left := s.staying(going)
+	for _, n := range left {
+		if why := c.lastLook(ctx, s, r, n); why != "" {
+			c.takeBack(ctx, r, left, failure{failedBlocked, why})
+			return
 		}
 	}
-	c.end(ctx, r, going)
+	if len(left) > 0 && len(r.Replacements) > 0 {
+		c.memory.Succeeded(left[0].PoolName(), r.Reason)
+	}
+	c.end(ctx, r, left)
 }
 
 // lastLook reads a node's pods once more. Budgets of pods are not asked again: the drain waits for those.
@@ -257,7 +273,7 @@ func (c *Controller) scale(ctx context.Context, s *Snapshot) {
 		}
 	}
 	for _, n := range surplus {
-		if err := c.Kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); client.IgnoreNotFound(err) != nil {
+		if err := c.remove(ctx, n); err != nil {
 			log.FromContext(ctx).Error(err, "deleting a NodeClaim of a static pool", "nodePool", n.PoolName(), "nodeClaim", n.Claim.Name)
 		}
 	}

@@ -106,6 +106,8 @@ type Controller struct {
 	dropped map[string]bool
 	// written are claims this process has created, with when, until the cache shows them.
 	written map[string]writtenClaim
+	// deleted are the UIDs of claims this process has deleted, until the cache shows it.
+	deleted map[types.UID]bool
 
 	instances map[string]ec2.Instance
 	asked     time.Time
@@ -140,6 +142,7 @@ func New(o Options) *Controller {
 	return &Controller{
 		Options: o, memory: NewMemory(), loads: newLoads(), kick: make(chan struct{}, 1), teller: newTeller(o.Events, o.Clock),
 		mine: map[string]*Record{}, dropped: map[string]bool{}, written: map[string]writtenClaim{},
+		deleted: map[types.UID]bool{},
 	}
 }
 

@@ -206,11 +206,11 @@ func commandID(c *Command) string {
 func (d *decider) expired() {
 	for _, n := range d.s.Nodes {
 		at, ok := expireAt(n)
-		if !ok || n.Leaving() || d.s.Now.Before(at) {
-			continue
+		if !ok || n.Record != nil || n.Leaving() || d.s.Now.Before(at) {
+			continue // a command that was begun ends its own nodes
 		}
 		c := &Command{Record: Record{Reason: ReasonExpired}, Going: []*Node{n}, Forced: true}
-		if n.Record == nil && n.Planned != nil && len(n.Plan) > 0 {
+		if n.Planned != nil && len(n.Plan) > 0 {
 			r := d.world().replace(c.Going)
 			c.Launches, c.Placements = r.Launches, r.Placements
 			d.at.apply(c.Going, r)

@@ -35,9 +35,11 @@ func (c *Controller) lookAgain(ctx context.Context, commands []*Command) []*Comm
 	s, err := c.observe(ctx)
 	if err != nil {
 		for _, cmd := range commands {
-			l.refused[cmd] = failure{failedAPI, err.Error()}
+			if !cmd.Forced {
+				l.refused[cmd] = failure{failedAPI, err.Error()}
+			}
 		}
-		return nil
+		return l.left(commands)
 	}
 	for _, cmd := range commands {
 		cmd.pools = s.Pools // what is bought is planned on this snapshot
@@ -218,7 +220,9 @@ func (l *look) places(ctx context.Context, s *Snapshot, commands []*Command) {
 	if err != nil {
 		log.FromContext(ctx).Error(err, "judging moves; nothing is disrupted that would have to move pods")
 		for _, cmd := range l.of {
-			l.refuse(cmd, failedAPI, err.Error())
+			if !cmd.Forced {
+				l.refuse(cmd, failedAPI, err.Error())
+			}
 		}
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -88,15 +90,16 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[string]bool, len(claims.Items))
+	seen, alive := make(map[string]bool, len(claims.Items)), make(map[types.UID]bool, len(claims.Items))
 	for i := range claims.Items {
 		claim := &claims.Items[i]
 		seen[claim.Name] = true
+		alive[claim.UID] = claim.DeletionTimestamp == nil
 		delete(c.written, claim.Name)
 		if !managed(claim.Spec.NodeClassRef) {
 			continue
 		}
-		n := &Node{Claim: claim, Pool: s.Pools[claim.Labels[karpv1.NodePoolLabelKey]], Planned: planned[claim.Name]}
+		n := &Node{Claim: claim, Pool: s.Pools[claim.Labels[karpv1.NodePoolLabelKey]], Planned: planned[claim.Name], deleted: c.deleted[claim.UID]}
 		n.Node = c.nodeOf(claim)
 		n.Record = c.recordOf(claim)
 		n.Awaited = c.Seats.Awaited(claim.Name)
@@ -108,6 +111,7 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 			delete(c.mine, name)
 		}
 	}
+	maps.DeleteFunc(c.deleted, func(uid types.UID, _ bool) bool { return !alive[uid] })
 	s.unseen = map[string]string{}
 	for name, w := range c.written {
 		if s.Now.Sub(w.at) > writtenFor {

@@ -56,6 +56,8 @@ type Node struct {
 	Awaited bool
 	// Record is the command the claim belongs to, nil if it belongs to none.
 	Record *Record
+	// deleted says that this process has deleted the claim, whatever the cache shows.
+	deleted bool
 }
 
 // Load are the pods of a node. It is made anew only when one of them changes.
@@ -102,7 +104,7 @@ func (n *Node) Ready() bool {
 
 // Leaving reports whether the node is being deleted.
 func (n *Node) Leaving() bool {
-	return n.Claim.DeletionTimestamp != nil || n.Node != nil && n.Node.DeletionTimestamp != nil
+	return n.deleted || n.Claim.DeletionTimestamp != nil || n.Node != nil && n.Node.DeletionTimestamp != nil
 }
 
 // Disrupted reports whether the node is being deleted or belongs to a command.

@@ -304,11 +304,10 @@ func (c *Controller) replacements(cmd *Command) ([]*karpv1.NodeClaim, error) {
 // end deletes the claims of a command; what follows is package claim's.
 func (c *Controller) end(ctx context.Context, r *Record, going []*Node) {
 	for _, n := range going {
-		if n.Claim.DeletionTimestamp != nil {
+		if n.deleted || n.Claim.DeletionTimestamp != nil {
 			continue
 		}
-		err := c.Kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID})
-		if client.IgnoreNotFound(err) != nil {
+		if err := c.remove(ctx, n); err != nil {
 			// The record stays: the next pass tries again.
 			log.FromContext(ctx).Error(err, "deleting a NodeClaim that is disrupted", "nodeClaim", n.Claim.Name, "reason", string(r.Reason))
 			continue
@@ -316,6 +315,17 @@ func (c *Controller) end(ctx context.Context, r *Record, going []*Node) {
 		log.FromContext(ctx).Info("disrupted a node", "nodeClaim", n.Claim.Name, "nodePool", n.PoolName(), "reason", string(r.Reason), "pods", len(n.Moving), "price", n.Price())
 		c.Metrics.disrupted(r.Reason, n)
 	}
+}
+
+// remove deletes a node's claim. Until the cache shows that, passes go by what is noted here.
+func (c *Controller) remove(ctx context.Context, n *Node) error {
+	if err := c.Kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deleted[n.Claim.UID] = true
+	return nil
 }
 
 // failure is why a command was taken back; kind is a metric's label.
@@ -338,7 +348,8 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 	defer cancel()
 	whole := true
 	for _, n := range going {
-		if err := c.restore(ctx, n); err != nil {
+		stays, err := c.restore(ctx, n)
+		if err != nil {
 			whole = false
 			log.FromContext(ctx).Error(err, "taking a disruption back; it is tried again", "nodeClaim", n.Claim.Name)
 			continue
@@ -346,6 +357,9 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 		c.mu.Lock()
 		delete(c.mine, n.Claim.Name)
 		c.mu.Unlock()
+		if !stays {
+			continue
+		}
 		c.memory.TakenBack(n.Claim.Name, c.Clock.Now())
 		c.teller.node(n, eventBlocked, "Disrupt", f.why)
 	}
@@ -358,17 +372,24 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 	log.FromContext(ctx).Info("disruption was taken back", "command", r.ID, "nodes", len(going), "reason", f.why)
 }
 
-func (c *Controller) restore(ctx context.Context, n *Node) error {
+// restore puts one node back into service. One that is being deleted stays as it is: it drains, and pods must not come back.
+func (c *Controller) restore(ctx context.Context, n *Node) (stays bool, err error) {
+	live := &karpv1.NodeClaim{}
+	switch err := c.Live.Get(ctx, client.ObjectKeyFromObject(n.Claim), live); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return true, fmt.Errorf("reading NodeClaim %q: %w", n.Claim.Name, err)
+	case live.UID != n.Claim.UID || live.DeletionTimestamp != nil:
+		return false, nil
+	}
 	if n.Node != nil {
 		if err := c.untaint(ctx, n.Node.Name); err != nil && !apierrors.IsNotFound(err) {
-			return err
+			return true, err
 		}
 	}
 	if err := c.setReason(ctx, n, ""); err != nil && !apierrors.IsNotFound(err) {
-		return err
+		return true, err
 	}
-	if err := c.record(ctx, n, nil); err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
+	return true, client.IgnoreNotFound(c.record(ctx, n, nil))
 }

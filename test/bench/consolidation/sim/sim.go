@@ -55,6 +55,8 @@ type Cluster struct {
 	BeforeWrite func(verb string, o client.Object) error
 	// Judged are what the judge refuses, by pod name.
 	Judged map[string]string
+	// JudgeErr is what the judge fails with.
+	JudgeErr error
 	// Said are the events that were written.
 	Said []Event
 	// Evictions counts pods that were evicted.
@@ -179,6 +181,9 @@ func (c *Cluster) Held() map[string][]*corev1.Pod {
 
 // Refused implements disruption.Judge.
 func (c *Cluster) Refused(_ context.Context, _ *capacity.View, _ []string, _ *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error) {
+	if c.JudgeErr != nil {
+		return nil, c.JudgeErr
+	}
 	out := map[types.UID]string{}
 	for uid, p := range pods {
 		if why, ok := c.Judged[p.Name]; ok {
