@@ -347,9 +347,10 @@ func (d *decider) replaceOne(n *Node, c *Command) {
 	}
 }
 
-// expiring replaces nodes whose turn has come before their end, inside the budget.
+// expiring replaces nodes whose turn has come before their end, inside the budget. It waits for what blocks eviction, whatever the
+// node's terminationGracePeriod: the time in which the node may take pods along is not over.
 func (d *decider) expiring() {
-	list := d.candidates(ReasonExpired, eventual, func(n *Node) bool {
+	list := d.candidates(ReasonExpired, graceful, func(n *Node) bool {
 		at, ok := softAt(n)
 		return ok && !d.s.Now.Before(at) && n.Pool != nil && !n.Pool.Static() && !d.m.resting(n.PoolName(), ReasonExpired, d.s.Now)
 	})

@@ -372,6 +372,23 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// Until its time is over a node keeps pods that must not be evicted, whatever its terminationGracePeriod.
+func TestExpiryWaitsForProtectedPods(t *testing.T) {
+	b := newBed(t, nil)
+	m := b.node("m5.large", 2, "900m")
+	m.Claim.Spec.ExpireAfter = karpv1.MustParseNillableDuration("100h")
+	m.Claim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: time.Hour}
+	m.API = func(p *corev1.Pod) { p.Annotations[karpv1.DoNotDisruptAnnotationKey] = "true" }
+	m.Touch()
+	end := m.Claim.CreationTimestamp.Add(100 * time.Hour).Sub(b.Now)
+	d := b.decide(end - time.Second)
+	b.want(d)
+	if got := said(d, "p-00001"); !strings.Contains(got, "do-not-disrupt") {
+		t.Errorf("event %q, want what keeps the node", got)
+	}
+	b.want(b.decide(time.Second), "Expired p-00001 > m5.large")
+}
+
 // Nodes born together are replaced one after the other before their end.
 func TestExpiryIsSpread(t *testing.T) {
 	b := newBed(t, func(p *builder.NodePoolBuilder) {

@@ -141,7 +141,7 @@ func (cmd *Command) class(n *Node) class {
 	switch {
 	case cmd.Reason == ReasonUnhealthy:
 		return repair
-	case (cmd.Reason == karpv1.DisruptionReasonDrifted || cmd.Reason == ReasonExpired) && n.Claim.Spec.TerminationGracePeriod != nil:
+	case cmd.Reason == karpv1.DisruptionReasonDrifted && n.Claim.Spec.TerminationGracePeriod != nil:
 		return eventual
 	}
 	return graceful
