@@ -265,6 +265,29 @@ func TestJudgeRefusesAMove(t *testing.T) {
 	}
 }
 
+// What is refused at the second look is not begun again each second, and says why meanwhile.
+func TestRefusalsBecomeRare(t *testing.T) {
+	r := newRig(t, nil)
+	r.node("a", "m5.xlarge")
+	r.pod("app", "a", "1")
+	r.Clock.Step(time.Hour)
+	r.Judged = map[string]string{"app": "default/app => NodeAffinity: no"}
+	taints := 0
+	r.BeforeWrite = func(_ string, o client.Object) error {
+		if n, ok := o.(*corev1.Node); ok && len(n.Spec.Taints) > 0 {
+			taints++
+		}
+		return nil
+	}
+	r.runEvery(30*time.Minute, 5*time.Second)
+	if taints < 2 || taints > 6 { // after 0, 1, 3, 7, 15 minutes
+		t.Errorf("the node was tainted %d times in half an hour, want 2 to 6", taints)
+	}
+	if !r.heard("node-a", "DisruptionBlocked", "NodeAffinity: no (not tried again before") {
+		t.Errorf("events %v, want why the node is left alone", r.Said)
+	}
+}
+
 // A replacement that never joins is given up when it is deleted, the old node works on, and attempts become rare.
 func TestReplacementNeverComes(t *testing.T) {
 	r := newRig(t, func(p *builder.NodePoolBuilder) {

@@ -106,7 +106,11 @@ func (d *decider) world() *world {
 func (d *decider) candidates(reason karpv1.DisruptionReason, c class, want func(*Node) bool) []*Node {
 	var out []*Node
 	for _, n := range d.s.Nodes {
-		if d.taken[n] || n.Record != nil || n.Leaving() || d.m.calming(n.Claim.Name, d.s.Now) || !want(n) {
+		if d.taken[n] || n.Record != nil || n.Leaving() || !want(n) {
+			continue
+		}
+		if why := d.m.calming(n, d.s.Now); why != "" {
+			d.reject(n, eventBlocked, why)
 			continue
 		}
 		if why, told := d.s.blocker(n, c); why != "" {

@@ -4,7 +4,9 @@
 package disruption
 
 import (
+	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -23,9 +25,12 @@ const (
 	restFirst = 5 * time.Minute
 	restMost  = time.Hour
 	// calmFirst and calmMost are how long a node is left alone after a command for it was taken back, doubling: what stood
-	// against it is likely still there, and a taint that comes and goes keeps pods off.
-	calmFirst = 30 * time.Second
-	calmMost  = 10 * time.Minute
+	// against it is likely still there, a taint that comes and goes keeps pods off, and what is tried first each time keeps
+	// others from being tried. When the node's pods have changed calmFirst is enough.
+	calmFirst = time.Minute
+	calmMost  = time.Hour
+	// failuresMost is how many nodes of a pool in a row are planned in vain in one pass before the others wait for the next.
+	failuresMost = 3
 )
 
 // Memory is what passes remember from one to the next, to be fast and not to try in vain. Losing it costs time only.
@@ -35,9 +40,11 @@ type Memory struct {
 	pods map[string]time.Time
 	// rest are pools (by reason) and nodes (by claim) that are left alone for a while.
 	rest map[string]rest
-	calm map[string]rest
+	calm map[string]refusal
 	// replaced are the nodes nothing cheaper was found for.
 	replaced map[string]verdict
+	// homeless are the nodes whose pods would find no place even if nodes were bought.
+	homeless map[string]verdict
 	// stuck are the nodes whose pods did not all fit elsewhere, room what each node had left when that was found.
 	stuck map[string]stuck
 	room  map[string]capacity.Resources
@@ -50,6 +57,14 @@ type Memory struct {
 type rest struct {
 	until time.Time
 	pause time.Duration
+}
+
+// refusal is that a command for a node with these pods was taken back, at which instant and why.
+type refusal struct {
+	rest
+	at   time.Time
+	load uint64
+	why  string
 }
 
 // stuck is that a node with these pods could not be emptied, because of a pod of the class.
@@ -77,7 +92,7 @@ func share(claim string) time.Duration {
 
 // NewMemory returns an empty memory.
 func NewMemory() *Memory {
-	return &Memory{pods: map[string]time.Time{}, rest: map[string]rest{}, calm: map[string]rest{}, replaced: map[string]verdict{}, stuck: map[string]stuck{}, worths: map[*capacity.Class]float64{}}
+	return &Memory{pods: map[string]time.Time{}, rest: map[string]rest{}, calm: map[string]refusal{}, replaced: map[string]verdict{}, homeless: map[string]verdict{}, stuck: map[string]stuck{}, worths: map[*capacity.Class]float64{}}
 }
 
 // PodChanged notes that a pod came to the node, left it or ended there.
@@ -110,18 +125,30 @@ func (r rest) longer(now time.Time, first, most time.Duration) rest {
 	return r
 }
 
-// TakenBack notes that a command for the claim's node was taken back.
-func (m *Memory) TakenBack(claim string, now time.Time) {
+// takenBack notes that a command for the node was taken back, and why. That a write failed says nothing about the node: it is not
+// left alone for longer each time.
+func (m *Memory) takenBack(n *Node, f failure, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.calm[claim] = m.calm[claim].longer(now, calmFirst, calmMost)
+	was := m.calm[n.Claim.Name]
+	if was.load != n.sum || now.Sub(was.until) > calmMost || f.kind == failedAPI {
+		was.rest = rest{} // another matter
+	}
+	m.calm[n.Claim.Name] = refusal{rest: was.longer(now, calmFirst, calmMost), at: now, load: n.sum, why: f.why}
 }
 
-// calming reports whether the claim's node is left alone after that.
-func (m *Memory) calming(claim string, now time.Time) bool {
+// calming says why the node is left alone after that, empty if it is not.
+func (m *Memory) calming(n *Node, now time.Time) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return now.Before(m.calm[claim].until)
+	r, ok := m.calm[n.Claim.Name]
+	if ok && r.load != n.sum {
+		r.until = r.at.Add(calmFirst)
+	}
+	if !ok || !now.Before(r.until) {
+		return ""
+	}
+	return fmt.Sprintf("%s (not tried again before %s)", r.why, r.until.UTC().Format(time.TimeOnly))
 }
 
 // Succeeded forgets failures.
@@ -140,22 +167,29 @@ func (m *Memory) resting(pool string, reason karpv1.DisruptionReason, now time.T
 
 // known says why the node could not be replaced when it was last looked at, if that still holds.
 func (m *Memory) known(n *Node, now time.Time) (string, bool) {
-	v, ok := m.replaced[n.Claim.Name]
-	if !ok || v.load != n.sum || v.price != n.Price() || !now.Before(v.until) {
-		return "", false
-	}
-	return v.message, true
+	return m.replaced[n.Claim.Name].holds(n, now)
 }
 
 func (m *Memory) remember(n *Node, now time.Time, message string) {
-	m.replaced[n.Claim.Name] = verdict{load: n.sum, price: n.Price(), until: now.Add(share(n.Claim.Name)), message: message}
+	m.replaced[n.Claim.Name] = verdictOn(n, now, message)
+}
+
+func verdictOn(n *Node, now time.Time, message string) verdict {
+	return verdict{load: n.sum, price: n.Price(), until: now.Add(share(n.Claim.Name)), message: message}
+}
+
+func (v verdict) holds(n *Node, now time.Time) (string, bool) {
+	if v.load != n.sum || v.price != n.Price() || !now.Before(v.until) {
+		return "", false
+	}
+	return v.message, true
 }
 
 // forget drops what is known of nodes that are gone.
 func (m *Memory) forget(s *Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.replaced)+len(m.calm) <= 2*len(s.Nodes) && len(m.pods) <= 2*len(s.Nodes)+1000 {
+	if len(m.replaced)+len(m.homeless)+len(m.calm) <= 3*len(s.Nodes) && len(m.pods) <= 2*len(s.Nodes)+1000 {
 		return
 	}
 	claims, nodes := map[string]bool{}, map[string]bool{}
@@ -165,26 +199,15 @@ func (m *Memory) forget(s *Snapshot) {
 			nodes[n.Node.Name] = true
 		}
 	}
-	for name := range m.replaced {
-		if !claims[name] {
-			delete(m.replaced, name)
-		}
-	}
-	for name := range m.stuck {
-		if !claims[name] {
-			delete(m.stuck, name)
-		}
-	}
-	for name := range m.calm {
-		if !claims[name] {
-			delete(m.calm, name)
-		}
-	}
-	for name := range m.pods {
-		if !nodes[name] {
-			delete(m.pods, name)
-		}
-	}
+	keep(m.replaced, claims)
+	keep(m.homeless, claims)
+	keep(m.stuck, claims)
+	keep(m.calm, claims)
+	keep(m.pods, nodes)
+}
+
+func keep[V any](m map[string]V, names map[string]bool) {
+	maps.DeleteFunc(m, func(name string, _ V) bool { return !names[name] })
 }
 
 // worthOf is what the pods cost at least on nodes bought for them: each its larger share of the node that is cheapest for it. No

@@ -360,7 +360,7 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 		if !stays {
 			continue
 		}
-		c.memory.TakenBack(n.Claim.Name, c.Clock.Now())
+		c.memory.takenBack(n, f, c.Clock.Now())
 		c.teller.node(n, eventBlocked, "Disrupt", f.why)
 	}
 	if whole {
