@@ -127,9 +127,7 @@ func (d *Drainer) Drain(ctx context.Context, c *karpv1.NodeClaim, node *corev1.N
 		}
 	}
 	if voluntary(c, node) {
-		if err := d.surger.prepare(ctx, steps); err != nil {
-			return claim.Drainage{}, err
-		}
+		d.surger.prepare(ctx, steps)
 	}
 	err = d.carryOut(ctx, node, p, steps, in)
 	return d.report(c, node, p, steps, in.Now), err
@@ -323,8 +321,13 @@ func eviction(p *corev1.Pod, dryRun bool) *policyv1.Eviction {
 // delete deletes a pod whose time is up.
 func (d *Drainer) delete(ctx context.Context, s *Step, deadline time.Time) error {
 	err := d.Kube.Delete(ctx, s.Pod, client.GracePeriodSeconds(s.Grace), client.Preconditions{UID: new(s.Pod.UID)})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+	switch {
+	case client.IgnoreNotFound(err) == nil || apierrors.IsConflict(err):
+	case apierrors.IsUnauthorized(err) || ctx.Err() != nil:
 		return fmt.Errorf("deleting pod %q: %w", nameOf(s.Pod), err)
+	default: // it is about this pod, and the condition says so
+		s.Verb, s.Blocker, s.Why = Wait, Refused, "the API server refuses its deletion: "+err.Error()
+		return nil
 	}
 	d.Metrics.Drained.WithLabelValues("deadline").Inc()
 	d.Events.Eventf(s.Pod, nil, corev1.EventTypeNormal, "Disrupted", "Delete",

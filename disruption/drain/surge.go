@@ -5,6 +5,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -44,10 +45,16 @@ type candidate struct {
 	rounds    int
 	scaled    bool
 	succeeded time.Time
+	// retry is when its workload is asked again after a failure.
+	retry   time.Time
+	failure string
 }
 
 // succession is how long a workload is given to remove the pod whose successor is ready.
 const succession = 10 * time.Second
+
+// retryFailed is the pause after a request about a workload failed.
+const retryFailed = 5 * time.Second
 
 // What pods wait for.
 const (
@@ -60,8 +67,9 @@ const maxRounds = 3
 
 func newSurger(o Options) *surger { return &surger{Options: o, pods: map[types.UID]*candidate{}} }
 
-// prepare turns steps of pods whose successor is not ready yet into waits.
-func (s *surger) prepare(ctx context.Context, steps []Step) error {
+// prepare turns steps of pods whose successor is not ready yet into waits. What keeps one workload from being asked for a successor
+// is its own pods' affair: the others go on.
+func (s *surger) prepare(ctx context.Context, steps []Step) {
 	for i := range steps {
 		step := &steps[i]
 		tight := step.Verb == Wait && step.Blocker == Budget && step.Tight
@@ -73,13 +81,25 @@ func (s *surger) prepare(ctx context.Context, steps []Step) error {
 			why, err = "its workload has just been changed", nil // looked at again with what it is now
 		}
 		if err != nil {
-			return err
+			why = s.failed(ctx, step.Pod, err)
 		}
 		if why != "" {
 			step.Verb, step.Blocker, step.Why = Wait, Successor, why
 		}
 	}
-	return nil
+}
+
+// failed says what a pod waits for whose workload cannot be asked for a successor: RBAC or an admission policy may refuse that for
+// ever, so that the pod is let go after the time a successor has.
+func (s *surger) failed(ctx context.Context, p *corev1.Pod, err error) string {
+	c := s.candidate(p.UID)
+	if ctx.Err() == nil && s.Clock.Since(c.began) > s.SurgeTimeout {
+		c.free = true
+		s.skipped(ctx, p, p, fmt.Sprintf("no successor could be asked for within %s: %s", s.SurgeTimeout, err))
+		return ""
+	}
+	c.retry, c.failure = s.Clock.Now().Add(retryFailed), "its workload cannot be asked for a successor: "+err.Error()
+	return c.failure
 }
 
 // ahead says what the pod waits for, empty if it may go as far as successors are concerned. tight says that a budget
@@ -88,6 +108,9 @@ func (s *surger) ahead(ctx context.Context, p *corev1.Pod, tight bool) (string, 
 	c := s.candidate(p.UID)
 	if c.free || c.left || !ready(p) || p.Annotations[SurgeAnnotation] == "false" {
 		return "", nil
+	}
+	if s.Clock.Now().Before(c.retry) {
+		return c.failure, nil
 	}
 	if s.Clock.Since(c.succeeded) < succession {
 		return replaced, nil
@@ -188,9 +211,14 @@ func (s *surger) unfit(ctx context.Context, p *corev1.Pod, w *workload) (string,
 // free lets a pod go without a successor and says why.
 func (s *surger) free(ctx context.Context, p *corev1.Pod, w *workload, c *candidate, why string) {
 	c.free = true
-	s.Events.Eventf(p, w.Object, corev1.EventTypeNormal, "SurgeSkipped", "Surge", "Pod is moved without a ready successor of %s: %s", w, why)
+	s.skipped(ctx, p, w.Object, fmt.Sprintf("%s: %s", w, why))
+}
+
+// skipped says that a pod is let go.
+func (s *surger) skipped(ctx context.Context, p *corev1.Pod, related client.Object, why string) {
+	s.Events.Eventf(p, related, corev1.EventTypeNormal, "SurgeSkipped", "Surge", "Pod is moved without a ready successor: %s", why)
 	s.Metrics.Surges.WithLabelValues("skipped").Inc()
-	log.FromContext(ctx).Info("pod is moved without a successor", "pod", nameOf(p), "owner", w.String(), "reason", why)
+	log.FromContext(ctx).Info("pod is moved without a successor", "pod", nameOf(p), "reason", why)
 }
 
 // advance takes a surge one step further and says what the pod waits for.
@@ -368,12 +396,13 @@ func (s *surger) sweep(ctx context.Context) error {
 	for i := range sets.Items {
 		all = append(all, replicaSet(&sets.Items[i]))
 	}
+	var failed []error
 	for _, w := range all {
 		if err := s.settle(ctx, w); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return err
+			failed = append(failed, err)
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // settle ends the workload's surge if its pod is gone or going.

@@ -5,6 +5,8 @@ package drain
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,11 +17,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -210,6 +215,38 @@ func TestBudgetThatWantsOneMoreIsSurged(t *testing.T) {
 		t.Errorf("there was a time with %d ready pods, the budget wants 3", fewest)
 	}
 	r.settled(3)
+}
+
+// A workload that must not be scaled holds up its own pod for as long as a successor may take, and nobody else's.
+func TestScalingIsDenied(t *testing.T) {
+	r := newSurgeRig(t, append(deployment(1), member("old", "node"), pod("other"))...)
+	asked := 0
+	kube, ok := r.kube.(client.WithWatch)
+	if !ok {
+		t.Fatal("not a client with watch")
+	}
+	denied := interceptor.NewClient(kube, interceptor.Funcs{
+		SubResourceUpdate: func(_ context.Context, _ client.Client, sub string, _ client.Object, _ ...client.SubResourceUpdateOption) error {
+			asked++
+			return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments/" + sub}, "web", errors.New("policy"))
+		},
+	})
+	r.Drainer = New(Options{Kube: denied, Events: r.events, Clock: r.clock})
+	got := r.drain(nil)
+	r.expect("other")
+	if got.Blocker != string(Successor) || !strings.Contains(got.Message, "policy") {
+		t.Errorf("drainage is %+v, want what stands against a successor", got)
+	}
+	for began := r.clock.Now(); r.clock.Since(began) < 10*time.Minute; r.clock.Step(time.Second) {
+		r.drain(nil)
+	}
+	r.expect()
+	r.clock.Step(2 * time.Second)
+	r.drain(nil)
+	r.expect("old")
+	if r.events.has("old SurgeSkipped") != 1 || asked > 130 {
+		t.Errorf("events %v, want one that says why the pod is let go; asked %d times", r.events.events, asked)
+	}
 }
 
 func TestLastReadyPodWaitsForOthersThatAreComing(t *testing.T) {
