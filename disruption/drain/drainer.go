@@ -41,6 +41,8 @@ const (
 	evictions = 10
 	// evictionTimeout bounds one of them: a client waits by itself when the answer says when to come back.
 	evictionTimeout = 5 * time.Second
+	// replacementTimeout is how long after its creation a replacement of the node is waited for.
+	replacementTimeout = 20 * time.Minute
 	// repeatEvents is how often the event about a blocked drain is repeated (Karpenter's two minutes).
 	repeatEvents = 2 * time.Minute
 )
@@ -189,6 +191,7 @@ func (d *Drainer) hold(ctx context.Context, c *karpv1.NodeClaim) (string, error)
 			}
 		case err != nil:
 			return "", fmt.Errorf("reading the replacement %q of NodeClaim %q: %w", name, c.Name, err)
+		case d.Clock.Since(r.CreationTimestamp.Time) > replacementTimeout: // a node that joins and never becomes usable
 		case r.DeletionTimestamp == nil && !r.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue():
 			missing = append(missing, name)
 		}

@@ -219,7 +219,7 @@ func TestBlockedSinceSurvivesRestart(t *testing.T) {
 }
 
 func TestDrainWaitsForReplacement(t *testing.T) {
-	replacement := builder.NodeClaim("next").Obj()
+	replacement := builder.NodeClaim("next").Created(epoch).Obj()
 	r := newRig(t, pod("web"), replacement)
 	r.claim.Annotations = map[string]string{capacity.ReplacedByAnnotation: "next,gone"}
 	r.claim.DeletionTimestamp = &metav1.Time{Time: epoch.Add(-time.Minute)}
@@ -238,6 +238,20 @@ func TestDrainWaitsForReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.drain(&deadline)
+	r.expect("web")
+}
+
+// A replacement that joins and never becomes usable is not waited for without end, whether or not the node has one.
+func TestReplacementThatIsNeverInitialized(t *testing.T) {
+	r := newRig(t, pod("web"), builder.NodeClaim("next").Created(epoch).Registered("next").Obj())
+	r.claim.Annotations = map[string]string{capacity.ReplacedByAnnotation: "next"}
+	r.claim.DeletionTimestamp = &metav1.Time{Time: epoch}
+	r.clock.Step(20 * time.Minute)
+	if got := r.drain(nil); got.Blocker != string(Replacement) {
+		t.Errorf("drainage is %+v, want it to wait", got)
+	}
+	r.clock.Step(time.Second)
+	r.drain(nil)
 	r.expect("web")
 }
 
