@@ -86,7 +86,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		claim: builder.NodeClaim("claim").UID("claim-uid").Obj(),
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(&karpv1.NodeClaim{}).
-		WithIndex(&storagev1.VolumeAttachment{}, fieldAttachmentNode, AttachmentNode)
+		WithIndex(&storagev1.VolumeAttachment{}, fieldAttachmentNode, AttachmentNode).
+		WithIndex(&corev1.Pod{}, fieldPodController, PodController)
 	for _, i := range claim.Indexes() {
 		b = b.WithIndex(i.Object, i.Field, i.Extract)
 	}

@@ -177,13 +177,13 @@ func (s *surger) consider(ctx context.Context, p *corev1.Pod, w *workload, tight
 // siblings counts the workload's other pods that are ready and stay. The lock is held.
 func (s *surger) siblings(ctx context.Context, p *corev1.Pod, w *workload) (n int, err error) {
 	var pods corev1.PodList
-	if err := s.Kube.List(ctx, &pods, client.InNamespace(p.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return 0, fmt.Errorf("listing the pods of namespace %q: %w", p.Namespace, err)
+	mine := client.MatchingFields{fieldPodController: string(w.set)} // namespaces are large, and this is asked once for each pod
+	if err := s.Kube.List(ctx, &pods, client.InNamespace(p.Namespace), mine, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("listing the pods of %s of namespace %q: %w", w, p.Namespace, err)
 	}
 	for i := range pods.Items {
 		q := &pods.Items[i]
-		owner := metav1.GetControllerOf(q)
-		if owner == nil || owner.UID != w.set || q.UID == p.UID || q.DeletionTimestamp != nil || !ready(q) {
+		if q.UID == p.UID || q.DeletionTimestamp != nil || !ready(q) {
 			continue
 		}
 		if c := s.pods[q.UID]; c == nil || !c.left {

@@ -249,6 +249,28 @@ func TestScalingIsDenied(t *testing.T) {
 	}
 }
 
+// Namespaces are large: a drain looks pods up by their node and their controller.
+func TestPodsAreLookedUpByIndex(t *testing.T) {
+	r := newSurgeRig(t, append(deployment(2), member("a", "node"), member("b", "x"))...)
+	kube, ok := r.kube.(client.WithWatch)
+	if !ok {
+		t.Fatal("not a client with watch")
+	}
+	indexed := interceptor.NewClient(kube, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			var o client.ListOptions
+			o.ApplyOptions(opts)
+			if _, pods := list.(*corev1.PodList); pods && (o.FieldSelector == nil || o.FieldSelector.Empty()) {
+				t.Errorf("all pods of namespace %q are listed", o.Namespace)
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	r.Drainer = New(Options{Kube: indexed, Events: r.events, Clock: r.clock})
+	r.drain(nil)
+	r.expect("a")
+}
+
 func TestLastReadyPodWaitsForOthersThatAreComing(t *testing.T) {
 	// Both replicas are on the node: one goes, the other waits for what comes instead.
 	r := newSurgeRig(t, append(deployment(2), member("a", "node"), member("b", "node"))...)

@@ -11,17 +11,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldAttachmentNode is the index of VolumeAttachments by node.
-const fieldAttachmentNode = "spec.nodeName"
+const (
+	// fieldAttachmentNode is the index of VolumeAttachments by node.
+	fieldAttachmentNode = "spec.nodeName"
+	// fieldPodController is the index of pods by the UID of what makes them.
+	fieldPodController = "slipway.sh/controller-uid"
+)
 
 // AddIndexes adds the fields the package's reads need beside those of package claim.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &storagev1.VolumeAttachment{}, fieldAttachmentNode, AttachmentNode); err != nil {
 		return fmt.Errorf("indexing VolumeAttachments by %q: %w", fieldAttachmentNode, err)
+	}
+	if err := indexer.IndexField(ctx, &corev1.Pod{}, fieldPodController, PodController); err != nil {
+		return fmt.Errorf("indexing Pods by %q: %w", fieldPodController, err)
+	}
+	return nil
+}
+
+// PodController is the index: the UID of a pod's controller.
+func PodController(o client.Object) []string {
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return []string{string(owner.UID)}
 	}
 	return nil
 }
