@@ -159,6 +159,23 @@ func TestUnderutilizedReplaces(t *testing.T) {
 	b.want(b.decide(time.Hour), "Underutilized p-00001 > m5.large")
 }
 
+// A node that only a budget keeps from being replaced is not remembered as one nothing cheaper was found for.
+func TestReplacementWaitsForBudget(t *testing.T) {
+	b := newBed(t, func(p *builder.NodePoolBuilder) { p.Budget("1") })
+	for _, p := range builder.PodsOf(builder.Class("web").CPU("1500m").HostPort(80).Obj(), 3) {
+		b.node("m5.xlarge", 0, "1").Put(p)
+	}
+	for _, after := range []time.Duration{time.Hour, time.Second, time.Second} { // the budget is free again, nothing else has changed
+		d := b.decide(after)
+		if len(d.Commands) != 1 {
+			t.Fatalf("after %s commands %q, want one", after, summary(d))
+		}
+		if _, err := b.Carry(d.Commands[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Two half-used nodes become one of the next size down, and three become two: M to N.
 func TestUnderutilizedMovesManyOntoFew(t *testing.T) {
 	b := newBed(t, nil)

@@ -138,6 +138,7 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 		message = fmt.Sprintf("Not all pods would schedule, %s => %s", r.Unplaced[0].Pod.NamespacedName, r.Unplaced[0].Detail)
 	} else {
 		made := false
+		short := map[*Node]bool{} // only a budget stood against their command
 		for _, c := range components(group, r) {
 			if slices.ContainsFunc(c.Going, d.at.feeds) {
 				continue // pods of another part of the group go there
@@ -146,12 +147,16 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 				message = why
 				continue
 			}
-			if d.add(c) {
-				made = true
-				d.at.apply(c.Going, plan.Result{Placements: c.Placements})
+			if !d.add(c) {
+				for _, n := range c.Going {
+					short[n] = len(c.Going) == 1 // of many, one may be within the budget
+				}
+				continue
 			}
+			made = true
+			d.at.apply(c.Going, plan.Result{Placements: c.Placements})
 		}
-		group = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return d.taken[n] })
+		group = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return d.taken[n] || short[n] })
 		if made && len(group) > 0 { // what is left has had its chance beside the others; it is looked at again when these are done
 			return
 		}
