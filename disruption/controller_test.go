@@ -265,6 +265,18 @@ func TestJudgeRefusesAMove(t *testing.T) {
 	}
 }
 
+// A node that counts as empty is deleted, or stays: nothing is bought for what is on it.
+func TestEmptyNodeIsNotReplaced(t *testing.T) {
+	r := newRig(t, nil)
+	r.node("a", "m5.large")
+	r.pod("app", "a", "1", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-2147483647"} })
+	r.pass()
+	if next := r.replacement("a"); next != nil {
+		t.Errorf("%s was bought for a node that is empty", next.Name)
+	}
+	r.untouched("a")
+}
+
 // What is refused at the second look is not begun again each second, and says why meanwhile.
 func TestRefusalsBecomeRare(t *testing.T) {
 	r := newRig(t, nil)

@@ -239,7 +239,8 @@ func (l *look) place(w *world, cmd *Command) plan.Result {
 		return plan.Result{} // nothing has to be bought, or it was before
 	}
 	in := plan.Input{View: w.without(nil, nil), Pods: pods(cmd.Going)}
-	deletes := len(cmd.Launches) == 0 && cmd.Reason == karpv1.DisruptionReasonUnderutilized
+	// What was to be deleted buys nothing: an empty node may have pods by now, or some that count for nothing.
+	deletes := len(cmd.Launches) == 0 && (cmd.Reason == karpv1.DisruptionReasonUnderutilized || cmd.Reason == karpv1.DisruptionReasonEmpty)
 	if deletes {
 		in.View.Pools = nil
 	}
