@@ -302,14 +302,32 @@ func (d *decider) drift() {
 		return drifted[n] != ""
 	})
 	d.sortDrifted(list)
+	d.replaceEach(list, func(n *Node) *Command {
+		return &Command{Record: Record{Reason: karpv1.DisruptionReasonDrifted}, Drift: drifted[n]}
+	})
+}
+
+// replaceEach replaces nodes whose turn has come one by one, within the budgets. Plans cost most of a pass: of a pool whose nodes'
+// pods find no places, the rest waits for the next one.
+func (d *decider) replaceEach(list []*Node, command func(*Node) *Command) {
 	if len(list) > 0 {
 		d.world().closeAll(list)
 	}
+	failures := map[string]int{}
 	for _, n := range list {
-		if !d.hasBudget(n, karpv1.DisruptionReasonDrifted) || d.at.feeds(n) {
+		c := command(n)
+		if !d.hasBudget(n, c.Reason) || d.at.feeds(n) || failures[n.PoolName()] >= failuresMost {
 			continue
 		}
-		d.replaceOne(n, &Command{Record: Record{Reason: karpv1.DisruptionReasonDrifted}, Drift: drifted[n]})
+		if why, known := d.m.homeless[n.Claim.Name].holds(n, d.s.Now); known {
+			d.reject(n, eventBlocked, why)
+			continue
+		}
+		if d.replaceOne(n, c) {
+			failures[n.PoolName()] = 0
+		} else {
+			failures[n.PoolName()]++
+		}
 	}
 }
 
@@ -331,24 +349,28 @@ func (d *decider) sortDrifted(list []*Node) {
 	})
 }
 
-// replaceOne makes a command of one node whose pods all have a place without it, or says which has none.
-func (d *decider) replaceOne(n *Node, c *Command) {
+// replaceOne makes a command of one node whose pods all have a place without it, or says which has none and remembers that; then
+// it returns false.
+func (d *decider) replaceOne(n *Node, c *Command) bool {
 	c.Going = []*Node{n}
 	if len(n.Plan) == 0 {
 		d.add(c)
-		return
+		return true
 	}
 	r := d.world().replace(c.Going)
 	if len(r.Unplaced) > 0 {
 		u := r.Unplaced[0]
-		d.reject(n, eventBlocked, fmt.Sprintf("Not all pods would schedule, %s => %s", u.Pod.NamespacedName, u.Detail))
-		return
+		why := fmt.Sprintf("Not all pods would schedule, %s => %s", u.Pod.NamespacedName, u.Detail)
+		d.m.homeless[n.Claim.Name] = verdictOn(n, d.s.Now, why)
+		d.reject(n, eventBlocked, why)
+		return false
 	}
 	c.Launches, c.Placements = r.Launches, r.Placements
 	c.Saving = n.Price() - price(r.Launches)
 	if d.add(c) {
 		d.at.apply(c.Going, r)
 	}
+	return true
 }
 
 // expiring replaces nodes whose turn has come before their end, inside the budget. It waits for what blocks eviction, whatever the
@@ -363,12 +385,5 @@ func (d *decider) expiring() {
 		y, _ := expireAt(b)
 		return x.Compare(y)
 	})
-	if len(list) > 0 {
-		d.world().closeAll(list)
-	}
-	for _, n := range list {
-		if d.hasBudget(n, ReasonExpired) && !d.at.feeds(n) {
-			d.replaceOne(n, &Command{Record: Record{Reason: ReasonExpired}})
-		}
-	}
+	d.replaceEach(list, func(*Node) *Command { return &Command{Record: Record{Reason: ReasonExpired}} })
 }

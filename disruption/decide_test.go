@@ -371,6 +371,38 @@ func TestDriftRestsAfterFailures(t *testing.T) {
 	b.want(b.decide(0), "Drifted p-00001 > m5.large")
 }
 
+// Nodes whose pods have no other place are not planned again in each pass, and not all at once.
+func TestDriftWithoutPlaces(t *testing.T) {
+	b := newBed(t, func(p *builder.NodePoolBuilder) { p.Require(builder.In("team", "a")) })
+	for range 8 { // they have no label team
+		b.node("m5.large", 1, "900m")
+	}
+	for _, p := range b.Pools {
+		p.Blocked = "its class is not ready"
+	}
+	counted := func(d disruption.Decision) (n int) {
+		for _, r := range d.Rejections {
+			if strings.Contains(r.Message, "Not all pods would schedule") {
+				n++
+			}
+		}
+		return n
+	}
+	for i, want := range []int{3, 6, 8, 8} { // what is known is told, and three more are tried
+		d := b.decide(time.Second)
+		b.want(d)
+		if got := counted(d); got != want {
+			t.Errorf("pass %d: %d nodes are said to have pods without a place, want %d", i+1, got, want)
+		}
+	}
+	for _, p := range b.Pools {
+		p.Blocked = ""
+	}
+	if d := b.decide(10 * time.Minute); len(d.Commands) == 0 {
+		t.Error("nothing is tried again after ten minutes")
+	}
+}
+
 func TestExpiry(t *testing.T) {
 	b := newBed(t, func(p *builder.NodePoolBuilder) {
 		p.Budget("0").Consolidate(karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, karpv1.Never)
