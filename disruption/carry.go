@@ -129,8 +129,8 @@ func (c *Controller) carryOn(ctx context.Context, s *Snapshot) {
 			again = append(again, c.resumed(s, r, of[r.ID]))
 		}
 	}
+	c.hold(s, order, of, claims) // before more is bought: that adds to it
 	c.proceedResumed(ctx, again)
-	c.hold(order, of, claims)
 	c.clear(ctx, s)
 }
 
@@ -196,43 +196,6 @@ func (c *Controller) lastLook(ctx context.Context, s *Snapshot, r *Record, n *No
 		}
 	}
 	return ""
-}
-
-// hold keeps places for moving pods on replacements that are on their way.
-func (c *Controller) hold(order []*Record, of map[string][]*Node, claims map[string]*Node) {
-	held := map[string][]*corev1.Pod{}
-	for _, r := range order {
-		if len(r.Replacements) == 0 {
-			continue
-		}
-		by := map[string]*corev1.Pod{}
-		for _, n := range of[r.ID] {
-			for _, p := range n.Moving {
-				by[client.ObjectKeyFromObject(p).String()] = p
-			}
-		}
-		for _, name := range r.Replacements {
-			n := claims[name]
-			if n == nil || n.Initialized() {
-				continue
-			}
-			for _, key := range splitNames(n.Claim.Annotations[MovingAnnotation]) {
-				if p := by[key]; p != nil {
-					held[name] = append(held[name], standIn(p))
-				}
-			}
-		}
-	}
-	c.Seats.Hold(held)
-}
-
-// standIn is a pod's place on another node than its own.
-func standIn(p *corev1.Pod) *corev1.Pod {
-	out := *p // what is below the surface is shared and read-only
-	out.UID = "moving/" + p.UID
-	out.Spec.NodeName = ""
-	out.Status = corev1.PodStatus{}
-	return &out
 }
 
 // clear takes taints off nodes that no command and no deletion stands behind: the process that put them there died between

@@ -108,6 +108,8 @@ type Controller struct {
 	written map[string]writtenClaim
 	// deleted are the UIDs of claims this process has deleted, until the cache shows it.
 	deleted map[types.UID]bool
+	// held are the places kept on replacements that are on their way.
+	held map[string][]*corev1.Pod
 
 	instances map[string]ec2.Instance
 	asked     time.Time

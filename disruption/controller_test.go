@@ -168,6 +168,12 @@ func TestDriftReplacesFirst(t *testing.T) {
 	r := newRig(t, func(p *builder.NodePoolBuilder) { p.NodeLabel("team", "a").Require(builder.In("team", "a")) })
 	r.node("old", "m5.large") // has no label team
 	r.pod("app", "old", "1500m")
+	r.BeforeWrite = func(verb string, o client.Object) error {
+		if claim, ok := o.(*karpv1.NodeClaim); ok && verb == "create" && len(r.Held()[claim.Name]) != 1 {
+			t.Errorf("held when %s is created: %v, want a stand-in for app", claim.Name, r.Held())
+		}
+		return nil
+	}
 	r.pass()
 	next := r.replacement("old")
 	if next == nil || r.claim("old").DeletionTimestamp != nil || !r.tainted("old") {

@@ -254,6 +254,7 @@ func (c *Controller) buy(ctx context.Context, cmd *Command) error {
 			return err
 		}
 	}
+	c.holdMore(cmd.Going, claims)
 	for _, claim := range claims {
 		if err := c.Kube.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
