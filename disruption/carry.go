@@ -233,6 +233,7 @@ func (c *Controller) scale(ctx context.Context, s *Snapshot) {
 				log.FromContext(ctx).Error(err, "creating a NodeClaim of a static pool", "nodePool", p.Name, "nodeClaim", claim.Name)
 				break
 			}
+			c.Seats.Bought(claim)
 		}
 	}
 	for _, n := range surplus {

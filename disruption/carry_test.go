@@ -6,10 +6,12 @@ package disruption_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -149,5 +151,38 @@ func TestExpiryIsNotJudged(t *testing.T) {
 	r.pass()
 	if !r.leaving("a") {
 		t.Error("a stays beyond its time")
+	}
+}
+
+// Two commands of a pass share what a limit leaves at the second look too, and what was bought is announced.
+func TestCommandsShareLimitsWhenTheyAreStarted(t *testing.T) {
+	r := newRig(t, func(p *builder.NodePoolBuilder) { p.NodeLabel("team", "a").Require(builder.In("team", "a")) })
+	for _, name := range []string{"a", "b", "c"} {
+		r.node(name, "m5.large")
+		r.pod("app-"+name, name, "1500m")
+	}
+	limit := sync.OnceValue(func() error { // when the commands are decided
+		np := &karpv1.NodePool{}
+		if err := r.Kube.Get(t.Context(), client.ObjectKey{Name: "p"}, np); err != nil {
+			return err
+		}
+		np.Spec.Limits = karpv1.Limits{"cpu": resource.MustParse("8")} // 6 are in use
+		return r.Kube.Update(t.Context(), np)
+	})
+	r.BeforeWrite = func(_ string, o client.Object) error {
+		if _, node := o.(*corev1.Node); node {
+			return limit()
+		}
+		return nil
+	}
+	r.pass()
+	bought := 0
+	for _, name := range []string{"a", "b", "c"} {
+		if r.replacement(name) != nil {
+			bought++
+		}
+	}
+	if bought != 1 || len(r.Announced) != 1 {
+		t.Errorf("%d replacements were bought and %v announced, want one", bought, r.Announced)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -38,6 +39,8 @@ type Seats interface {
 	Awaited(claim string) bool
 	// Hold keeps places on claims that are on their way for pods that will move there; it replaces what was held before.
 	Hold(held map[string][]*corev1.Pod)
+	// Bought says that a claim was created a moment ago: views have it before the cache does.
+	Bought(claim *karpv1.NodeClaim)
 }
 
 // Judge runs the scheduler's own filters.

@@ -173,6 +173,7 @@ func (d *decider) add(c *Command) bool {
 	}
 	if d.at != nil {
 		d.at.apply(c.Going, plan.Result{})
+		d.at.charge(c.Launches)
 	}
 	for _, n := range c.Going {
 		d.taken[n] = true

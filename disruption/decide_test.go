@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -369,6 +370,33 @@ func TestDriftRestsAfterFailures(t *testing.T) {
 	}
 	b.m.Succeeded("p", karpv1.DisruptionReasonDrifted)
 	b.want(b.decide(0), "Drifted p-00001 > m5.large")
+}
+
+// Commands of one pass share what is left of limits and reservations.
+func TestCommandsShareLimits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit func(*capacity.Pool)
+		want  int
+	}{
+		"none":  {func(*capacity.Pool) {}, 4},
+		"cores": {func(p *capacity.Pool) { p.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16")} }, 2}, // 8 are in use; EC2 may pick 4 each
+		"nodes": {func(p *capacity.Pool) { p.LimitNodes = new(int64(5)) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, func(p *builder.NodePoolBuilder) { p.Require(builder.In("team", "a")) })
+			for range 4 { // drifted
+				b.node("m5.large", 2, "900m")
+			}
+			tc.limit(b.Pools[0])
+			d := b.decide(0)
+			if len(d.Commands) != tc.want {
+				t.Errorf("commands %q, want %d", summary(d), tc.want)
+			}
+			if p := b.Snapshot().View.Pools[0]; p.Nodes != 4 {
+				t.Errorf("deciding has changed the view: %d nodes, want 4", p.Nodes)
+			}
+		})
+	}
 }
 
 // Nodes whose pods have no other place are not planned again in each pass, and not all at once.

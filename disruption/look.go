@@ -205,6 +205,7 @@ func (l *look) places(ctx context.Context, s *Snapshot, commands []*Command) {
 			continue
 		}
 		w.fill(r.Placements)
+		w.charge(r.Launches)
 		whole = join(whole, r)
 	}
 	if l.c.Judge == nil {

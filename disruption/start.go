@@ -256,7 +256,10 @@ func (c *Controller) buy(ctx context.Context, cmd *Command) error {
 	}
 	c.holdMore(cmd.Going, claims)
 	for _, claim := range claims {
-		if err := c.Kube.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
+		switch err := c.Kube.Create(ctx, claim); {
+		case err == nil:
+			c.Seats.Bought(claim)
+		case !apierrors.IsAlreadyExists(err):
 			return fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
 		}
 		c.teller.claim(claim, "DisruptionLaunching", "Launch", "Launching NodeClaim: "+string(cmd.Reason))

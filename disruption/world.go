@@ -18,6 +18,8 @@ type world struct {
 	at    map[string]int // position in nodes, by ID
 	// fed are nodes that pods of other nodes will go to.
 	fed map[string]bool
+	// charged says that pools are the world's own and not the view's.
+	charged bool
 }
 
 // newWorld places the pods of all nodes that are leaving already, or belong to a command, first: on what is there and what is on
@@ -146,6 +148,36 @@ func (w *world) fill(placements []plan.Placement) {
 		n := w.nodes[i]
 		n.Pods[p.Pod.Class]++
 		n.Used = n.Used.Add(p.Pod.Class.Requests)
+	}
+}
+
+// charge takes what will be bought from limits and reservations, so that commands of one pass do not each count on what is left of
+// them. A launch counts as the largest of its offerings, as in the plan it is of. Pools are the view's: they are copied first.
+func (w *world) charge(launches []plan.Launch) {
+	if len(launches) > 0 && !w.charged {
+		pools := make([]*capacity.Pool, len(w.pools))
+		for i, p := range w.pools {
+			q := *p
+			q.Reservations = maps.Clone(p.Reservations)
+			pools[i] = &q
+		}
+		w.pools, w.charged = pools, true
+	}
+	for i := range launches {
+		l := &launches[i]
+		var size capacity.Resources
+		for _, o := range l.Offerings {
+			size = size.Max(o.Type.Capacity)
+		}
+		id := l.Offerings[0].ReservationID
+		for _, p := range w.pools {
+			if p.Name == l.Pool.Name {
+				p.Usage, p.Nodes = p.Usage.Add(size), p.Nodes+1
+			}
+			if n, counted := p.Reservations[id]; counted && id != "" {
+				p.Reservations[id] = n - 1
+			}
+		}
 	}
 }
 

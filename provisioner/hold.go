@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
@@ -22,6 +23,10 @@ func (p *Provisioner) Hold(held map[string][]*corev1.Pod) {
 	defer p.mu.Unlock()
 	p.held = held
 }
+
+// Bought tells that somebody else in the process has created a claim: it is in sight before the cache shows it, so that what it
+// takes of limits and reservations is not promised twice.
+func (p *Provisioner) Bought(c *karpv1.NodeClaim) { p.remember(c) }
 
 // Awaited reports whether pods that are not bound yet, or are still to come, were planned on the claim.
 func (p *Provisioner) Awaited(claim string) bool { return p.ledger.holds(claim) }

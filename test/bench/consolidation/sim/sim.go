@@ -57,6 +57,8 @@ type Cluster struct {
 	Judged map[string]string
 	// JudgeErr is what the judge fails with.
 	JudgeErr error
+	// Announced are the claims the controller has said to have bought.
+	Announced []string
 	// Said are the events that were written.
 	Said []Event
 	// Evictions counts pods that were evicted.
@@ -164,6 +166,13 @@ func (c *Cluster) Pod(p *corev1.Pod) *capacity.Pod { return c.views.Pod(p) }
 
 // Awaited implements disruption.Seats: pods wait for nobody here.
 func (c *Cluster) Awaited(string) bool { return false }
+
+// Bought implements disruption.Seats: views have every claim here.
+func (c *Cluster) Bought(claim *karpv1.NodeClaim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Announced = append(c.Announced, claim.Name)
+}
 
 // Hold implements disruption.Seats.
 func (c *Cluster) Hold(held map[string][]*corev1.Pod) {
