@@ -17,6 +17,7 @@ type program struct {
 	index   map[*piece]int
 	singles []column
 	m       *master
+	next    int // the shape at which the search for columns goes on
 }
 
 // Bounds on the search for columns: rounds of it, columns that join a round, how far a filling is searched, and how small
@@ -128,6 +129,22 @@ func (p *program) solve(rounds int) {
 	}
 }
 
+// stride is a step by which all of n shapes are met in turn, neighbours far from each other: they are much alike.
+func stride(n int) int {
+	for s := max(n*5/13, 1); ; s++ {
+		if gcd(s, n) == 1 {
+			return s
+		}
+	}
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
 // extend adds good columns at the present worths; false if none improves the solution.
 func (p *program) extend() bool {
 	for i, l := range p.lots {
@@ -138,7 +155,16 @@ func (p *program) extend() bool {
 		ratio float64
 	}
 	var list []found
-	for _, sh := range p.k.shapes {
+	n, step, enough := len(p.k.shapes), 1, math.MaxInt
+	if n*maxColumnRounds > 2*p.k.budget {
+		// Looking at every shape in every round would use up the fillings long before the worths settle.
+		step, enough = stride(n), 2*columnsARound
+	} else {
+		p.next = 0
+	}
+	for i := 0; i < n && len(list) < enough; i++ {
+		sh := p.k.shapes[p.next%n]
+		p.next += step
 		if !p.k.affords(sh) {
 			continue
 		}
