@@ -162,17 +162,19 @@ func TestUnderutilizedReplaces(t *testing.T) {
 
 // A node that only a budget keeps from being replaced is not remembered as one nothing cheaper was found for.
 func TestReplacementWaitsForBudget(t *testing.T) {
-	b := newBed(t, func(p *builder.NodePoolBuilder) { p.Budget("1") })
-	for _, p := range builder.PodsOf(builder.Class("web").CPU("1500m").HostPort(80).Obj(), 3) {
-		b.node("m5.xlarge", 0, "1").Put(p)
+	cat := market()
+	b := &bed{t: t, cat: cat, m: disruption.NewMemory(), Cluster: model.New([]*capacity.Pool{builder.CapacityPool("p", cat).Obj()},
+		func(p *builder.NodePoolBuilder) { p.Budget("1") })}
+	for range 3 { // all of them fit on one spot node, for which the budget does not allow enough
+		b.node("m5.xlarge", 1, "2100m")
 	}
-	for _, after := range []time.Duration{time.Hour, time.Second, time.Second} { // the budget is free again, nothing else has changed
-		d := b.decide(after)
-		if len(d.Commands) != 1 {
-			t.Fatalf("after %s commands %q, want one", after, summary(d))
-		}
-		if _, err := b.Carry(d.Commands[0]); err != nil {
-			t.Fatal(err)
+	d := b.decide(time.Hour)
+	if len(d.Commands) != 1 {
+		t.Fatalf("commands %q, want one", summary(d))
+	}
+	for name := range b.Machines {
+		if got := said(d, name); strings.Contains(got, "cheaper") {
+			t.Errorf("%s: event %q, but the budget alone keeps it", name, got)
 		}
 	}
 }
