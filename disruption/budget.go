@@ -93,7 +93,7 @@ func Quotas(s *Snapshot) map[string]*Quota {
 	}
 	for _, n := range s.Nodes {
 		q := out[n.PoolName()]
-		if q == nil || !n.Initialized() || n.Claim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating).IsTrue() {
+		if _, ending := n.condition(karpv1.ConditionTypeInstanceTerminating); q == nil || !n.Initialized() || ending {
 			continue
 		}
 		q.Nodes++

@@ -179,7 +179,7 @@ func TestDriftReplacesFirst(t *testing.T) {
 	if next == nil || r.claim("old").DeletionTimestamp != nil || !r.tainted("old") {
 		t.Fatalf("replacement %v, old deleted %v, tainted %v: want one, not yet, and yes", next, r.claim("old").DeletionTimestamp, r.tainted("old"))
 	}
-	if next.Labels["team"] != "a" || next.Annotations[disruption.DriftAnnotation] != "RequirementsDrifted" || next.Annotations[disruption.MovingAnnotation] != "default/app" {
+	if next.Labels["team"] != "a" || next.Annotations[disruption.ReplacedForAnnotation] != "RequirementsDrifted" || next.Annotations[disruption.MovingAnnotation] != "default/app" {
 		t.Errorf("replacement has labels %v and annotations %v", next.Labels, next.Annotations)
 	}
 	if got := r.claim("old").StatusConditions().Get(karpv1.ConditionTypeDrifted); !got.IsTrue() || got.Reason != "RequirementsDrifted" {

@@ -4,7 +4,6 @@
 package disruption
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -34,7 +33,7 @@ const typeGoneAfter = time.Hour
 // Drift says in what the node has drifted, empty if in nothing. Order and rules are Karpenter's: the static fields by hash (an
 // unknown or different version of either hash compares nothing), then requirements, then what the cloud says.
 func (s *Snapshot) Drift(n *Node) string {
-	if n.Pool == nil || n.Claim.DeletionTimestamp != nil || !n.Claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).IsTrue() {
+	if _, launched := n.condition(karpv1.ConditionTypeLaunched); !launched || n.Pool == nil || n.Claim.DeletionTimestamp != nil {
 		return ""
 	}
 	a := n.Claim.Annotations
@@ -49,7 +48,7 @@ func (s *Snapshot) Drift(n *Node) string {
 		return ""
 	case hashed(n.Pool.Class.Annotations, a, v1.AnnotationEC2NodeClassHash, v1.AnnotationEC2NodeClassHashVersion):
 		return driftClass
-	case imageDrifted(n, s.typeLabels(n)):
+	case imageDrifted(n, s.labelsOf(n)):
 		return driftImage
 	}
 	return s.instanceDrift(n)
@@ -65,35 +64,42 @@ func hashed(want, have map[string]string, hash, version string) bool {
 	return want[version] == have[version] && want[hash] != have[hash]
 }
 
-// meets reports whether the claim's labels satisfy the pool's requirements. What a label that is younger than the node would say
-// is known from its instance type.
+// meets reports whether the claim's labels satisfy the pool's requirements.
 func (s *Snapshot) meets(n *Node) bool {
-	labels := s.typeLabels(n)
+	labels := s.labelsOf(n)
 	for _, r := range n.Pool.Spec.Template.Spec.Requirements {
-		q, err := capacity.NewRequirement(r.Key, r.Operator, r.Values...)
-		if err != nil {
-			return true // the pool's condition says so
-		}
-		if v, ok := labels[q.Key]; ok && !q.Has(v) || !ok && !q.AllowsAbsent() {
+		if !labels.satisfy(r.Key, r.Operator, r.Values) {
 			return false
 		}
 	}
 	return true
 }
 
-// typeLabels are the claim's labels and those every node of its instance type has.
-func (s *Snapshot) typeLabels(n *Node) map[string]string {
-	p := s.View.Pool(n.PoolName())
-	if p == nil || p.Catalog == nil {
-		return n.Claim.Labels
+// labelsOf are the claim's labels and, behind them, those every node of its instance type has: what a label that is younger than
+// the node would say is known from its type.
+type labelsOf struct{ own, typ map[string]string }
+
+func (s *Snapshot) labelsOf(n *Node) labelsOf {
+	out := labelsOf{own: n.Claim.Labels}
+	if p := s.View.Pool(n.PoolName()); p != nil && p.Catalog != nil {
+		if t := p.Catalog.Type(n.Claim.Labels[corev1.LabelInstanceTypeStable]); t != nil {
+			out.typ = t.Labels
+		}
 	}
-	t := p.Catalog.Type(n.Claim.Labels[corev1.LabelInstanceTypeStable])
-	if t == nil {
-		return n.Claim.Labels
-	}
-	out := maps.Clone(t.Labels)
-	maps.Copy(out, n.Claim.Labels)
 	return out
+}
+
+// satisfy reports whether the labels satisfy a requirement. One that cannot be read is satisfied: others complain of it.
+func (l labelsOf) satisfy(key string, op corev1.NodeSelectorOperator, values []string) bool {
+	q, err := capacity.NewRequirement(key, op, values...)
+	if err != nil {
+		return true
+	}
+	v, ok := l.own[q.Key]
+	if !ok {
+		v, ok = l.typ[q.Key]
+	}
+	return ok && q.Has(v) || !ok && q.AllowsAbsent()
 }
 
 // typeGone reports whether what the node was bought as is not sold any more, in stock or not.
@@ -117,7 +123,7 @@ func (s *Snapshot) typeGone(n *Node) bool {
 
 // imageDrifted reports whether the class gives an instance of this type another image now: the first of its images whose
 // requirements the type meets.
-func imageDrifted(n *Node, labels map[string]string) bool {
+func imageDrifted(n *Node, labels labelsOf) bool {
 	if n.Claim.Status.ImageID == "" {
 		return false
 	}
@@ -130,15 +136,8 @@ func imageDrifted(n *Node, labels map[string]string) bool {
 }
 
 // suits reports whether instances with the labels boot the image.
-func suits(a *v1.AMI, labels map[string]string) bool {
-	return !slices.ContainsFunc(a.Requirements, func(r corev1.NodeSelectorRequirement) bool {
-		q, err := capacity.NewRequirement(r.Key, r.Operator, r.Values...)
-		if err != nil {
-			return true
-		}
-		v, ok := labels[q.Key]
-		return ok && !q.Has(v) || !ok && !q.AllowsAbsent()
-	})
+func suits(a *v1.AMI, labels labelsOf) bool {
+	return !slices.ContainsFunc(a.Requirements, func(r corev1.NodeSelectorRequirement) bool { return !labels.satisfy(r.Key, r.Operator, r.Values) })
 }
 
 // instanceDrift compares what EC2 says of the instance with what the class has resolved to.
@@ -168,5 +167,5 @@ func groupsDrifted(n *Node, i ec2.Instance, want []v1.SecurityGroup) bool {
 	extra := slices.ContainsFunc(i.SecurityGroups, func(id string) bool {
 		return !slices.ContainsFunc(want, func(g v1.SecurityGroup) bool { return g.ID == id })
 	})
-	return missing || extra && n.Claim.Annotations[DriftAnnotation] != driftGroups
+	return missing || extra && n.Claim.Annotations[ReplacedForAnnotation] != driftGroups
 }

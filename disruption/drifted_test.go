@@ -77,7 +77,7 @@ func TestDriftReasons(t *testing.T) {
 		"group extra":           {func(f *fixture) { f.i.SecurityGroups = []string{"sg-nodes", "sg-fm"} }, driftGroups},
 		"group extra again": {func(f *fixture) {
 			f.i.SecurityGroups = []string{"sg-nodes", "sg-fm"}
-			f.n.Claim.Annotations[DriftAnnotation] = driftGroups
+			f.n.Claim.Annotations[ReplacedForAnnotation] = driftGroups
 		}, ""},
 		"subnet":      {func(f *fixture) { f.i.SubnetID = "subnet-old" }, driftSubnet},
 		"reservation": {func(f *fixture) { f.i.Reservation = &ec2.ReservationRef{ID: "cr-1"} }, driftReservation},

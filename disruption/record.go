@@ -20,8 +20,8 @@ const (
 	RecordAnnotation = "slipway.sh/disruption"
 	// MovingAnnotation on a replacement lists the pods (namespace/name, comma separated) it was bought for.
 	MovingAnnotation = "slipway.sh/moving-pods"
-	// DriftAnnotation on a replacement is the drift for which its predecessor was replaced.
-	DriftAnnotation = "slipway.sh/replaced-for"
+	// ReplacedForAnnotation on a replacement is why its predecessor was replaced: the drift, else the reason.
+	ReplacedForAnnotation = "slipway.sh/replaced-for"
 )
 
 // Record is what a command leaves on each claim that is to go, so that any process can carry it on.

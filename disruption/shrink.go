@@ -107,11 +107,12 @@ func (s *shrink) choose(d *decider, list []*Node, b *balance) []*Node {
 			s.why[n] = why
 			continue
 		}
-		if pod, still := s.stillStuck(d, n); still {
-			s.why[n] = pod
+		_, known := d.m.known(n, d.s.Now)
+		if why, still := s.stillStuck(d, n); still && known {
+			s.why[n] = why
 			continue
 		}
-		moves, pod := s.empty(d, n, me)
+		moves, pod := s.empty(d, n, me, !known)
 		if pod != nil {
 			s.why[n] = fmt.Sprintf("Not all pods would schedule, %s fits on no node that is there", pod.NamespacedName)
 			d.m.stuck[n.Claim.Name] = stuck{load: n.sum, class: pod.Class, until: d.s.Now.Add(share(n.Claim.Name)), pod: s.why[n]}
@@ -147,9 +148,6 @@ func (s *shrink) stillStuck(d *decider, n *Node) (why string, still bool) {
 	if !ok || was.load != n.sum || !d.s.Now.Before(was.until) {
 		return "", false
 	}
-	if _, known := d.m.known(n, d.s.Now); !known {
-		return "", false
-	}
 	room := s.roomOf(was.class)
 	for _, i := range s.grown {
 		if s.takes(was.class, room, i) {
@@ -168,15 +166,20 @@ func (s *shrink) roomOf(c *capacity.Class) *classRoom {
 	return room
 }
 
-// empty gives every pod of the node a position, or undoes it all and names a pod that has none. Pods that would fit are counted
-// in any case.
-func (s *shrink) empty(d *decider, n *Node, me int) (moves []placed, stuck *capacity.Pod) {
+// empty gives every pod of the node a position, or undoes it all and names the largest pod that has none. If it is to, it goes on
+// after that and sums up what the pods are worth that would fit.
+func (s *shrink) empty(d *decider, n *Node, me int, sum bool) (moves []placed, stuck *capacity.Pod) {
 	from := map[*capacity.Class]int{}
 	loose := []*capacity.Pod{}
 	for _, p := range bySize(n.Plan) {
 		at, ok := s.find(p.Class, me, from, len(moves) == 0)
 		if !ok {
-			stuck = p
+			if stuck == nil {
+				stuck = p
+			}
+			if !sum {
+				break
+			}
 			continue
 		}
 		s.free[at] = s.free[at].Sub(p.Class.Requests)
@@ -194,7 +197,9 @@ func (s *shrink) empty(d *decider, n *Node, me int) (moves []placed, stuck *capa
 		s.free[mv.at] = s.free[mv.at].Add(mv.class.Requests)
 		s.ports[mv.at] = s.ports[mv.at][:len(s.ports[mv.at])-len(mv.class.HostPorts)]
 	}
-	s.loose[n] = d.m.worthOf(d.s.View, loose, d.s.Now)
+	if sum {
+		s.loose[n] = d.m.worthOf(d.s.View, loose, d.s.Now)
+	}
 	return nil, stuck
 }
 

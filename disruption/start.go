@@ -4,6 +4,7 @@
 package disruption
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -280,9 +281,7 @@ func (c *Controller) replacements(cmd *Command) ([]*karpv1.NodeClaim, error) {
 	name := func(claim *karpv1.NodeClaim, pool string) {
 		claim.Name = replacementName(pool, cmd.ID, len(out))
 		claim.Annotations[capacity.ReplacesAnnotation] = strings.Join(names, ",")
-		if cmd.Drift != "" {
-			claim.Annotations[DriftAnnotation] = cmd.Drift
-		}
+		claim.Annotations[ReplacedForAnnotation] = cmp.Or(cmd.Drift, string(cmd.Reason))
 		out = append(out, claim)
 	}
 	for i := range cmd.Launches {

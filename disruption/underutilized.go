@@ -6,6 +6,7 @@ package disruption
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,10 @@ const (
 	groupSize = 16
 	// settleRounds bounds how often nodes whose pods do not all fit are taken out of a set and the rest is tried again.
 	settleRounds = 8
+	// settledFor and settledShare keep a node that consolidation has bought from being replaced again: for so long, as long as so
+	// much of what it was bought for is still there.
+	settledFor   = 24 * time.Hour
+	settledShare = 0.8
 	// spotRisk is what a replacement of spot by spot has to save beyond the minimum, divided by the number of spot pools
 	// (instance type and zone) it can be bought from: one pool is far likelier to be taken back than the deepest of many.
 	spotRisk = 0.30
@@ -77,7 +82,18 @@ func (d *decider) underutilized() {
 // oldEnough reports whether the node may be consolidated although pods still run on it.
 func (d *decider) oldEnough(n *Node) bool {
 	since, ok := n.condition(karpv1.ConditionTypeInitialized)
-	return ok && d.s.Now.Sub(since) >= ptr.Deref(n.Pool.Settings.MinNodeAge, DefaultMinNodeAge)
+	age := d.s.Now.Sub(since)
+	return ok && age >= ptr.Deref(n.Pool.Settings.MinNodeAge, DefaultMinNodeAge) && (age >= settledFor || !n.settled())
+}
+
+// settled reports whether consolidation has bought the node and it still holds about what it was bought for. To replace it again
+// would be to correct oneself, at the expense of its pods.
+func (n *Node) settled() bool {
+	if n.Claim.Annotations[ReplacedForAnnotation] != string(karpv1.DisruptionReasonUnderutilized) || n.Planned == nil {
+		return false
+	}
+	was := capacity.FromList(n.Claim.Spec.Resources.Requests)
+	return float64(n.Planned.Used.CPU) >= settledShare*float64(was.CPU) && float64(n.Planned.Used.Memory) >= settledShare*float64(was.Memory)
 }
 
 // settle finds the places for all pods of the chosen nodes together and drops nodes whose pods do not all find one, until the
@@ -161,7 +177,7 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 			return
 		}
 	}
-	if len(group) > 1 {
+	if len(group) > 1 && (len(r.Unplaced) > 0 || saves(group, r)) {
 		half := len(group) / 2
 		d.replaceGroup(group[:half], b)
 		d.replaceGroup(group[half:], b)
@@ -171,6 +187,17 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 		d.m.remember(n, d.s.Now, message)
 		d.reject(n, eventUnconsolidatable, message)
 	}
+}
+
+// saves reports whether the group's plan saves enough for a part of the group to be worth it. What is bought for pods together
+// costs no more than what is bought for parts of them, so that no part saves more than the whole.
+func saves(group []*Node, r plan.Result) bool {
+	before, least := 0.0, math.Inf(1)
+	for _, n := range group {
+		before += n.Price()
+		least = min(least, n.Price()*ptr.Deref(n.Pool.Settings.MinSaving, DefaultMinSaving))
+	}
+	return before-price(r.Launches) >= max(least, 1e-9)
 }
 
 // components takes a plan for a group apart: nodes belong together that have pods on one launch.

@@ -5,6 +5,7 @@ package disruption
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
@@ -20,6 +21,8 @@ type world struct {
 	fed map[string]bool
 	// charged says that pools are the world's own and not the view's.
 	charged bool
+	// repels says whether some pod that is placed keeps others away; asked says whether that is known.
+	repels, asked bool
 }
 
 // newWorld places the pods of all nodes that are leaving already, or belong to a command, first: on what is there and what is on
@@ -104,7 +107,55 @@ func (w *world) without(going []*Node, order []*capacity.Node) *capacity.View {
 
 // replace plans the pods of the nodes on what is left and what can be bought.
 func (w *world) replace(going []*Node) plan.Result {
-	return plan.Solve(plan.Input{View: w.without(going, nil), Pods: pods(going)})
+	in := plan.Input{View: w.without(going, nil), Pods: pods(going)}
+	w.reduce(in)
+	return plan.Solve(in)
+}
+
+// reduce takes nodes out of a plan's view that none of its pods can use, where no rule looks at what runs on them: most nodes
+// are full, and a plan costs what its view has.
+func (w *world) reduce(in plan.Input) {
+	classes := map[*capacity.Class]bool{}
+	for _, p := range in.Pods {
+		classes[p.Class] = true
+	}
+	for c := range classes {
+		if len(c.Spread)+len(c.Affinity)+len(c.AntiAffinity) > 0 {
+			return
+		}
+	}
+	if w.repelling() {
+		return
+	}
+	in.View.Nodes = slices.DeleteFunc(in.View.Nodes, func(n *capacity.Node) bool {
+		if n.Phase != capacity.Usable {
+			return true
+		}
+		free := n.Free()
+		for c := range classes {
+			if c.Requests.Fits(free) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// repelling reports whether a pod on any node has an anti-affinity.
+func (w *world) repelling() bool {
+	if w.asked {
+		return w.repels
+	}
+	w.asked = true
+	for _, n := range w.nodes {
+		if n == nil {
+			continue
+		}
+		for c := range n.Pods {
+			w.repels = w.repels || len(c.AntiAffinity) > 0
+		}
+	}
+	return w.repels
 }
 
 // move plans the pods of the nodes on what is left only, tried in the given order.

@@ -187,6 +187,8 @@ func (c *Cluster) Carry(cmd *disruption.Command) ([]*Machine, error) {
 	}
 	for _, l := range cmd.Launches {
 		m := c.Buy(l.Pool.Name, l.Offerings[0])
+		m.Claim.Annotations = map[string]string{disruption.ReplacedForAnnotation: string(cmd.Reason)}
+		m.Claim.Spec.Resources.Requests = l.Requests.List()
 		bought = append(bought, m)
 		for _, p := range l.Pods {
 			m.Put(p)
