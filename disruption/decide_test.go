@@ -203,13 +203,13 @@ func TestUnderutilizedMovesManyOntoFew(t *testing.T) {
 
 func TestUnderutilizedLeavesSmallSavingsAlone(t *testing.T) {
 	cat := builder.Catalog(
-		builder.InstanceType("old.large").CPU("2").Memory("8Gi").OnDemand(0.2, "a"), builder.InstanceType("new.large").CPU("2").Memory("8Gi").OnDemand(0.194, "a"),
+		builder.InstanceType("old.large").CPU("2").Memory("8Gi").OnDemand(0.2, "a"), builder.InstanceType("new.large").CPU("2").Memory("8Gi").OnDemand(0.196, "a"),
 	)
 	for _, tc := range []struct {
 		annotation string
 		want       []string
 	}{
-		{"", nil}, {"2%", []string{"Underutilized p-00001 > new.large"}}, {"much", nil},
+		{"", nil}, {"1.5%", []string{"Underutilized p-00001 > new.large"}}, {"much", nil},
 	} {
 		pool := builder.CapacityPool("p", cat).Obj()
 		b := &bed{t: t, cat: cat, m: disruption.NewMemory(), Cluster: model.New([]*capacity.Pool{pool}, func(p *builder.NodePoolBuilder) {

@@ -22,7 +22,7 @@ import (
 const (
 	// DefaultMinSaving is the least part of their price that nodes have to save by being replaced. Nodes whose pods fit on
 	// what is there need no such limit: they save all of it.
-	DefaultMinSaving = 0.05
+	DefaultMinSaving = 0.03
 	// DefaultMinNodeAge is how long a node is left alone after it was initialized, unless it is empty.
 	DefaultMinNodeAge = 10 * time.Minute
 )
@@ -30,6 +30,9 @@ const (
 const (
 	// groupSize bounds how many nodes are replaced together: what is in one command has to wait for all of it.
 	groupSize = 16
+	// failuresMost bounds the groups of one pass that turn out not to be worth replacing. The others wait for the next pass, a second
+	// later, so that a cluster at rest is looked through bit by bit.
+	failuresMost = 8
 	// settleRounds bounds how often nodes whose pods do not all fit are taken out of a set and the rest is tried again.
 	settleRounds = 8
 	// settledFor and settledShare keep a node that consolidation has bought from being replaced again: for so long, as long as so
@@ -145,7 +148,7 @@ func (d *decider) replace(list []*Node, b *balance) {
 
 // replaceGroup makes commands of what the group would be bought anew as. A group that saves nothing is tried by halves.
 func (d *decider) replaceGroup(group []*Node, b *balance) {
-	if len(group) == 0 {
+	if len(group) == 0 || d.failures >= failuresMost {
 		return
 	}
 	r := d.at.replace(group)
@@ -173,10 +176,11 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 			d.at.apply(c.Going, plan.Result{Placements: c.Placements})
 		}
 		group = slices.DeleteFunc(slices.Clone(group), func(n *Node) bool { return d.taken[n] || short[n] })
-		if made && len(group) > 0 { // what is left has had its chance beside the others; it is looked at again when these are done
+		if made || len(group) == 0 { // what is left has had its chance beside the others; it is looked at again when these are done
 			return
 		}
 	}
+	d.failures++
 	if len(group) > 1 && (len(r.Unplaced) > 0 || saves(group, r)) {
 		half := len(group) / 2
 		d.replaceGroup(group[:half], b)
