@@ -74,8 +74,8 @@ type decider struct {
 	told   map[*Node]bool
 	claims map[string]bool // names of all claims, made by leaving
 	going  bool            // some node is leaving
-	// failures counts groups that were not worth replacing.
-	failures int
+	// vain counts groups that were not worth replacing.
+	vain int
 }
 
 // Decide chooses the commands to start. It is a function of the snapshot and of what m remembers; m may be new.

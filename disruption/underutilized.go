@@ -30,9 +30,9 @@ const (
 const (
 	// groupSize bounds how many nodes are replaced together: what is in one command has to wait for all of it.
 	groupSize = 16
-	// failuresMost bounds the groups of one pass that turn out not to be worth replacing. The others wait for the next pass, a second
+	// vainMost bounds the groups of one pass that turn out not to be worth replacing. The others wait for the next pass, a second
 	// later, so that a cluster at rest is looked through bit by bit.
-	failuresMost = 8
+	vainMost = 8
 	// settleRounds bounds how often nodes whose pods do not all fit are taken out of a set and the rest is tried again.
 	settleRounds = 8
 	// settledFor and settledShare keep a node that consolidation has bought from being replaced again: for so long, as long as so
@@ -148,7 +148,7 @@ func (d *decider) replace(list []*Node, b *balance) {
 
 // replaceGroup makes commands of what the group would be bought anew as. A group that saves nothing is tried by halves.
 func (d *decider) replaceGroup(group []*Node, b *balance) {
-	if len(group) == 0 || d.failures >= failuresMost {
+	if len(group) == 0 || d.vain >= vainMost {
 		return
 	}
 	r := d.at.replace(group)
@@ -180,7 +180,7 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 			return
 		}
 	}
-	d.failures++
+	d.vain++
 	if len(group) > 1 && (len(r.Unplaced) > 0 || saves(group, r)) {
 		half := len(group) / 2
 		d.replaceGroup(group[:half], b)
