@@ -38,20 +38,20 @@ func ailments() []ailment {
 // nodes' own, and replacing them would make it worse (Karpenter's 20 %).
 const breakerShare = 5
 
-// ailing is the condition that makes the node broken, and since when it is; false if none has lasted long enough.
-func (n *Node) ailing(now time.Time) (what string, since time.Time, ok bool) {
+// ailing is since when a condition has made the node broken; false if none has lasted long enough.
+func (n *Node) ailing(now time.Time) (since time.Time, ok bool) {
 	if n.Node == nil {
-		return "", time.Time{}, false
+		return time.Time{}, false
 	}
 	for _, a := range ailments() {
 		for i := range n.Node.Status.Conditions {
 			c := &n.Node.Status.Conditions[i]
 			if from := c.LastTransitionTime.Time; c.Type == a.kind && c.Status == a.status && now.Sub(from) >= a.lasts {
-				return fmt.Sprintf("%s=%s", c.Type, c.Status), from, true
+				return from, true
 			}
 		}
 	}
-	return "", time.Time{}, false
+	return time.Time{}, false
 }
 
 // repair replaces broken nodes, in each pool the one that has been broken for longest first, unless too many are.
@@ -62,17 +62,17 @@ func (d *decider) repair() {
 	broken, nodes := map[string]int{}, map[string]int{}
 	for _, n := range d.s.Nodes {
 		nodes[n.PoolName()]++
-		if _, _, ok := n.ailing(d.s.Now); ok {
+		if _, ok := n.ailing(d.s.Now); ok {
 			broken[n.PoolName()]++
 		}
 	}
 	list := d.candidates(ReasonUnhealthy, repair, func(n *Node) bool {
-		_, _, ok := n.ailing(d.s.Now)
+		_, ok := n.ailing(d.s.Now)
 		return ok && n.Pool != nil && !d.m.resting(n.PoolName(), ReasonUnhealthy, d.s.Now)
 	})
 	slices.SortStableFunc(list, func(a, b *Node) int {
-		_, x, _ := a.ailing(d.s.Now)
-		_, y, _ := b.ailing(d.s.Now)
+		x, _ := a.ailing(d.s.Now)
+		y, _ := b.ailing(d.s.Now)
 		return x.Compare(y)
 	})
 	for _, n := range list {

@@ -200,7 +200,7 @@ func (a *apiserver) testFeasibility(t *testing.T) {
 		t.Fatal(err)
 	}
 	catalogue := builder.Catalog(builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(0.1, "a", "b").Spot(0.05, "a"))
-	m, err := snapshot.Encode("slipway-system", "default", catalogue, time.Now()) //nolint:forbidigo // the process under test has the real clock
+	m, err := snapshot.Encode("slipway-system", "default", catalogue, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,6 +263,6 @@ spec: {priority: 0, rules: {R999: Warn}}
 		if err != nil {
 			return false, err.Error()
 		}
-		return v1alpha1.AdmissionHealthy(lease, time.Now()), fmt.Sprint(lease.Spec.RenewTime) //nolint:forbidigo // the process under test has the real clock
+		return v1alpha1.AdmissionHealthy(lease, time.Now()), fmt.Sprint(lease.Spec.RenewTime)
 	})
 }

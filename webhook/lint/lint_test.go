@@ -226,7 +226,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("apiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nspec: []\n---\nkind: List\napiVersion: v1\nitems: [1]\n")
 	f.Add("apiVersion: karpenter.sh/v1\nkind: NodePool\nspec: {template: {spec: {requirements: [{key: a, operator: Gt, values: []}]}}, disruption: {budgets: [{nodes: x, schedule: 'TZ=x * * * * *'}]}}\n")
 	f.Add("apiVersion: v1\nkind: Pod\nmetadata: {annotations: {slipway.sh/except: 'R005=;until='}}\nspec: {containers: [{}], initContainers: [{}]}\n")
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(_ *testing.T, text string) {
 		docs, err := lint.Read("f", strings.NewReader(text))
 		if err != nil {
 			return

@@ -141,7 +141,7 @@ func split(text []byte) []part {
 
 func objects(file string, line int, raw []byte) ([]Document, error) {
 	o := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &o.Object); err != nil || o.GetKind() == "" || o.GetAPIVersion() == "" {
+	if json.Unmarshal(raw, &o.Object) != nil || o.GetKind() == "" || o.GetAPIVersion() == "" {
 		return nil, nil // no Kubernetes object
 	}
 	if !o.IsList() {

@@ -18,6 +18,7 @@ type names struct {
 func now() names {
 	return names{"object", "variables.t", "variables.a", "variables.c", "variables.own"}
 }
+
 func before() names {
 	return names{"variables.old", "variables.ot", "variables.oa", "variables.oc", "variables.oldOwn"}
 }

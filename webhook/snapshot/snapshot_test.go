@@ -109,7 +109,10 @@ func TestPublisher(t *testing.T) {
 		new   bool
 		want  int
 	}{
-		{"at first", 0, false, 1}, {"the same", time.Minute, false, 0}, {"changed a minute later", time.Minute, true, 0}, {"five minutes later", 5 * time.Minute, false, 1},
+		{"at first", 0, false, 1},
+		{"the same", time.Minute, false, 0},
+		{"changed a minute later", time.Minute, true, 0},
+		{"five minutes later", 5 * time.Minute, false, 1},
 		{"to be confirmed", 31 * time.Minute, false, 1},
 	} {
 		clock.Step(step.after)

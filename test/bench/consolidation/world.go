@@ -53,7 +53,7 @@ func (w *workload) pods(n int) []*capacity.Pod {
 
 // pools is one pool of on-demand c, m and r types of x86 with so many vCPU.
 func (r *report) pools(cores ...string) []*capacity.Pool {
-	req := func(key string, values ...string) capacity.Requirement { return capacity.In(key, values...) }
+	req := capacity.In
 	return []*capacity.Pool{builder.CapacityPool("p", r.catalog).Require(
 		req(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand), req("karpenter.k8s.aws/instance-category", "c", "m", "r"), req("kubernetes.io/arch", "amd64"),
 		req("karpenter.k8s.aws/instance-cpu", cores...),

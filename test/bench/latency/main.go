@@ -89,7 +89,7 @@ const defaultQPS = 20
 
 func run(ctx context.Context, binaries string, n sizes) error {
 	m := &measurer{}
-	instant, quick, real := ec2emu.Options{Seed: 1, InstantBoot: true}, ec2emu.Options{Seed: 1, BootScale: quickBoot}, ec2emu.Options{Seed: 1, BootScale: 1}
+	instant, quick, timed := ec2emu.Options{Seed: 1, InstantBoot: true}, ec2emu.Options{Seed: 1, BootScale: quickBoot}, ec2emu.Options{Seed: 1, BootScale: 1}
 	slow := cluster.Options{ControllerQPS: defaultQPS}
 	for _, phase := range []struct {
 		size int
@@ -99,10 +99,10 @@ func run(ctx context.Context, binaries string, n sizes) error {
 		{n.singles + n.idles, bed.Options{Emulator: instant}, func(ctx context.Context) error { return m.singles(ctx, n.singles, n.idles) }},
 		{n.loaded, bed.Options{Emulator: instant}, func(ctx context.Context) error { return m.loaded(ctx, n.loaded, n.load) }},
 		{n.nodes, bed.Options{Emulator: quick}, func(ctx context.Context) error { return m.nodes(ctx, n.nodes) }},
-		{n.small + n.large, bed.Options{Emulator: real}, func(ctx context.Context) error { return m.bursts(ctx, n.small, n.large) }},
-		{n.ready, bed.Options{Emulator: real}, func(ctx context.Context) error { return m.atOnce(ctx, n.ready) }},
-		{n.ahead, bed.Options{Emulator: real, Cluster: slow}, func(ctx context.Context) error { return m.ahead(ctx, n.ahead, &m.aheadLast) }},
-		{n.ahead, bed.Options{Emulator: real, Cluster: slow, PluginArgs: map[string]any{"lookAhead": 0}}, func(ctx context.Context) error {
+		{n.small + n.large, bed.Options{Emulator: timed}, func(ctx context.Context) error { return m.bursts(ctx, n.small, n.large) }},
+		{n.ready, bed.Options{Emulator: timed}, func(ctx context.Context) error { return m.atOnce(ctx, n.ready) }},
+		{n.ahead, bed.Options{Emulator: timed, Cluster: slow}, func(ctx context.Context) error { return m.ahead(ctx, n.ahead, &m.aheadLast) }},
+		{n.ahead, bed.Options{Emulator: timed, Cluster: slow, PluginArgs: map[string]any{"lookAhead": 0}}, func(ctx context.Context) error {
 			return m.ahead(ctx, n.ahead, &m.aheadOffLast)
 		}},
 	} {

@@ -85,7 +85,7 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	runtime.GC()
-	client := fake.NewSimpleClientset(objects...) //nolint:staticcheck // the one with field management takes a minute for these objects
+	client := fake.NewSimpleClientset(objects...) // the one with field management takes a minute for these objects
 	var bound atomic.Int64
 	done := make(chan struct{})
 	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {

@@ -44,7 +44,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d policies, %d pools, %d types, %d pods\n", policies, pools, w.types, pods) //nolint:forbidigo // the benchmark's output
+	fmt.Printf("%d policies, %d pools, %d types, %d pods\n", policies, pools, w.types, pods)
 	feasible := w.feasibility()
 	rate, err := w.oneCore(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func run(ctx context.Context, o options) error {
 		{"webhook-failures", float64(steady.failures), "count"},
 		{"feasibility-p99", feasible, "ms"},
 	} {
-		fmt.Printf("figure %s %.3f %s\n", f.name, f.value, f.unit) //nolint:forbidigo // the benchmark's output
+		fmt.Printf("figure %s %.3f %s\n", f.name, f.value, f.unit)
 	}
 	return nil
 }

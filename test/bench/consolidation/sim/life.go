@@ -6,6 +6,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -100,9 +101,7 @@ func (c *Cluster) launch(ctx context.Context, claim *karpv1.NodeClaim) error {
 		if claim.Labels == nil {
 			claim.Labels = map[string]string{}
 		}
-		for k, v := range o.Type.Labels {
-			claim.Labels[k] = v
-		}
+		maps.Copy(claim.Labels, o.Type.Labels)
 		claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone], claim.Labels[karpv1.CapacityTypeLabelKey] = o.Type.Name, o.Zone, o.CapacityType
 		if err := c.Kube.Update(ctx, claim); err != nil {
 			return err
