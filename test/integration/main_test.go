@@ -71,6 +71,8 @@ func start(t *testing.T, emu ec2emu.Options) *rig {
 func startWith(t *testing.T, opts bed.Options) *rig {
 	t.Helper()
 	opts.NoLeases = opts.LeaseDuration == 0
+	// How many nodes there are says what was bought: tests of taking nodes away turn that on with --disable-disruption=false.
+	opts.SchedulerArgs = append([]string{"--disable-disruption"}, opts.SchedulerArgs...)
 	return startAs(t, opts)
 }
 
