@@ -275,7 +275,7 @@ func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, 
 	if err != nil {
 		return fmt.Errorf("making the client of the interruption controller: %w", err)
 	}
-	catalogs, err := newCatalogs(ctx, m, cloud)
+	catalogs, err := newCatalogs(m, cloud)
 	if err != nil {
 		return err
 	}
