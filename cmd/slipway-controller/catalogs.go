@@ -47,10 +47,10 @@ func buildAhead(ctx context.Context, objects cache.Cache, catalogs *ec2.Catalogs
 		}
 		return err == nil, err
 	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // the process ends
+	case err != nil:
 		return fmt.Errorf("watching EC2NodeClasses: %w", err)
 	}
 	build := func(obj any) {
