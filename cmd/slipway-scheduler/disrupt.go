@@ -34,14 +34,7 @@ type moves struct {
 // Refused implements disruption.Judge.
 func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error) {
 	nodes, placed := m.prov.Hypotheses(v, r, provisioner.Pods{Wanting: pods})
-	candidates := make([]simulate.Candidate, len(nodes))
-	for i, n := range nodes {
-		candidates[i] = simulate.Candidate(n)
-	}
-	trials := make([]simulate.Trial, len(placed))
-	for i, t := range placed {
-		trials[i] = simulate.Trial(t)
-	}
+	candidates, trials := forJudge(nodes, placed)
 	rejections, err := m.judge.VerifyWithout(ctx, gone, candidates, trials)
 	if err != nil {
 		return nil, err

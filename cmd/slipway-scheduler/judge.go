@@ -34,14 +34,7 @@ func newJudge(ctx context.Context, d dependencies) (provisioner.Judge, error) {
 
 // Verify implements provisioner.Judge.
 func (j judge) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
-	candidates := make([]simulate.Candidate, len(nodes))
-	for i, n := range nodes {
-		candidates[i] = simulate.Candidate(n)
-	}
-	asked := make([]simulate.Trial, len(trials))
-	for i, t := range trials {
-		asked[i] = simulate.Trial(t)
-	}
+	candidates, asked := forJudge(nodes, trials)
 	rejections, err := j.Judge.Verify(ctx, candidates, asked)
 	if err != nil {
 		return nil, err
@@ -51,4 +44,17 @@ func (j judge) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trial
 		out = append(out, provisioner.Refusal{Trial: provisioner.Trial{Pod: r.Pod, Node: r.Node}, Plugin: r.Plugin, Reason: r.Reason})
 	}
 	return out, nil
+}
+
+// forJudge changes a plan's nodes and placements into the judge's terms.
+func forJudge(nodes []provisioner.Hypothesis, placed []provisioner.Trial) ([]simulate.Candidate, []simulate.Trial) {
+	candidates := make([]simulate.Candidate, len(nodes))
+	for i, n := range nodes {
+		candidates[i] = simulate.Candidate(n)
+	}
+	trials := make([]simulate.Trial, len(placed))
+	for i, t := range placed {
+		trials[i] = simulate.Trial(t)
+	}
+	return candidates, trials
 }
