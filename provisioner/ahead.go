@@ -157,6 +157,7 @@ func (p *Provisioner) sweep(ctx context.Context) {
 		for _, node := range p.ledger.lift() {
 			p.freed.note(node)
 		}
+		p.forgetFound()
 		p.overdue()
 		p.disband(ctx)
 		p.reconsider(ctx)

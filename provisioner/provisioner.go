@@ -91,6 +91,8 @@ type Provisioner struct {
 	mu sync.Mutex
 	// recent are claims created here that the cache does not show yet, by name, with when they were created.
 	recent map[string]recentClaim
+	// found are the instances of claims that pods wait for and whose status, as the cache has it, does not tell yet.
+	found map[string]instance
 	// byProvider maps provider IDs to claim names.
 	byProvider map[string]string
 	// planning are the pods of the batch that is being planned.
@@ -99,6 +101,9 @@ type Provisioner struct {
 	// held are stand-ins for pods that will move to claims on their way, see Hold.
 	held map[string][]*corev1.Pod
 }
+
+// instance is what a claim's status is going to say.
+type instance struct{ providerID, nodeName string }
 
 type recentClaim struct {
 	claim   *karpv1.NodeClaim
@@ -127,6 +132,7 @@ func New(o Options) *Provisioner {
 		ended:      make(chan struct{}),
 		nominated:  rate.NewLimiter(5, 10),
 		recent:     map[string]recentClaim{},
+		found:      map[string]instance{},
 		byProvider: map[string]string{},
 		freed:      newFreed(),
 	}

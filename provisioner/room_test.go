@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/test/builder"
@@ -219,5 +220,60 @@ func TestForgottenPods(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestRoomIsKeptBeforeTheClaimIsSeen has the node open before this process sees the status of its own launch: it is kept all
+// the same, whichever of node and instance is known first.
+func TestRoomIsKeptBeforeTheClaimIsSeen(t *testing.T) {
+	const providerID = "aws:///a/i-1"
+	for name, nodeFirst := range map[string]bool{"the node is there first": true, "the instance is known first": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.run()
+				b.offer(pod("x", "1"))
+				claim := b.claim()
+				n := builder.Node("n1").CPU("4").Memory("16Gi").ProviderID(providerID).Label(karpv1.NodeRegisteredLabelKey, "true").Obj()
+				bought := func() { b.Found(claim.Name, providerID, "n1") }
+				joined := func() {
+					b.cluster.Put(n)
+					b.onNode(b.ctx, n, false)
+				}
+				if nodeFirst {
+					joined()
+					bought()
+				} else {
+					bought()
+					joined()
+				}
+				if got := b.Against(pod("foreign", "1"), "n1"); len(got) != 1 || got[0].Name != "x" || !b.Kept().Has("n1") {
+					t.Errorf("room on the node is kept for %d pods, and the nodes kept are %v", len(got), b.Kept())
+				}
+				b.take()
+				b.launched(claim, nil)
+				b.onClaim(b.ctx, b.claim(), false)
+				if len(b.found) != 0 {
+					t.Errorf("instances remembered after the cache shows them: %v", b.found)
+				}
+			})
+		})
+	}
+}
+
+// TestFoundForNobody checks that instances of claims without pods, and of claims that are gone, are not remembered.
+func TestFoundForNobody(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		b.Found("of nobody", "aws:///a/i-0", "n0")
+		b.offer(pod("x", "1"))
+		claim := b.claim()
+		b.Found(claim.Name, "aws:///a/i-1", "n1")
+		if len(b.found) != 1 || len(b.byProvider) != 1 {
+			t.Errorf("remembered %v and %v, want the claim with a pod", b.found, b.byProvider)
+		}
+		b.onClaim(b.ctx, claim, true)
+		if len(b.found) != 0 || len(b.byProvider) != 0 {
+			t.Errorf("remembered %v and %v after the claim was deleted", b.found, b.byProvider)
+		}
 	})
 }

@@ -175,6 +175,9 @@ func (p *Provisioner) onClaim(ctx context.Context, obj any, deleted bool) {
 	}
 	p.mu.Lock()
 	delete(p.recent, c.Name)
+	if deleted || c.Status.ProviderID != "" {
+		p.forget(c.Name)
+	}
 	if c.Status.ProviderID != "" {
 		if deleted {
 			delete(p.byProvider, c.Status.ProviderID)
@@ -201,15 +204,15 @@ func (p *Provisioner) check(ctx context.Context, claim string) {
 	case apierrors.IsNotFound(err) && !p.isRecent(claim), err == nil && !c.DeletionTimestamp.IsZero():
 		p.lose(ctx, claim, "its NodeClaim is gone") // it died before its pods were planned on it
 		return
-	case err != nil || c.Status.ProviderID == "":
+	case client.IgnoreNotFound(err) != nil:
 		return
 	}
-	n := p.nodeOf(c)
+	n := p.nodeFor(claim, c)
 	if n == nil {
 		return
 	}
 	p.ledger.join(claim, n.Name)
-	if view.Phase(c, n) != capacity.Usable {
+	if view.Phase(c, n) != capacity.Usable { // nor is it while the cache does not show the claim's instance
 		return
 	}
 	pods := p.ledger.usable(claim, n.Name, p.Clock.Now())
@@ -233,14 +236,62 @@ func (p *Provisioner) nodeOf(c *karpv1.NodeClaim) *corev1.Node {
 	if name == "" {
 		name = c.Annotations[launch.NodeNameAnnotation]
 	}
+	return p.node(name, c.Status.ProviderID)
+}
+
+// node returns the Node of that name, nil if there is none or it is another machine's.
+func (p *Provisioner) node(name, providerID string) *corev1.Node {
 	if name == "" {
 		return nil
 	}
 	n, err := p.nodes.Get(name)
-	if err != nil || n.Spec.ProviderID != c.Status.ProviderID {
+	if err != nil || n.Spec.ProviderID != providerID {
 		return nil
 	}
 	return n
+}
+
+// nodeFor finds the Node of a claim whose instance the cache may not show yet.
+func (p *Provisioner) nodeFor(claim string, c *karpv1.NodeClaim) *corev1.Node {
+	if c.Status.ProviderID != "" {
+		return p.nodeOf(c)
+	}
+	p.mu.Lock()
+	i := p.found[claim]
+	p.mu.Unlock()
+	return p.node(i.nodeName, i.providerID)
+}
+
+// Found takes a claim's instance before its status tells it. From then on its node is kept for the claim's pods: the node
+// opens as soon as the controller has read that status, and the scheduler's cache may show that before this process sees the claim.
+func (p *Provisioner) Found(claim, providerID, nodeName string) {
+	if !p.ledger.holds(claim) {
+		return
+	}
+	p.mu.Lock()
+	p.found[claim] = instance{providerID, nodeName}
+	p.byProvider[providerID] = claim
+	p.mu.Unlock()
+	p.check(logr.NewContext(context.Background(), p.Logger), claim)
+}
+
+// forgetFound drops the instances of claims that no pod waits for any more.
+func (p *Provisioner) forgetFound() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for claim := range p.found {
+		if !p.ledger.holds(claim) {
+			p.forget(claim)
+		}
+	}
+}
+
+// forget drops a claim's instance as it was told by the launch. p.mu is held.
+func (p *Provisioner) forget(claim string) {
+	if i, ok := p.found[claim]; ok {
+		delete(p.byProvider, i.providerID)
+		delete(p.found, claim)
+	}
 }
 
 // lose puts the pods of a claim that will have no node back into the batch.

@@ -111,6 +111,8 @@ func (w *world) run(what string, loop func(context.Context) error) (stop func())
 
 type reports chan launch.Outcome
 
+func (reports) Found(_, _, _ string) {}
+
 func (r reports) Report(o launch.Outcome) { r <- o }
 
 // launcher runs a launcher as the scheduler's process does.

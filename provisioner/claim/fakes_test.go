@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -149,6 +150,7 @@ type rig struct {
 	clock   *clocktesting.FakeClock
 	drainer *drainer
 	writes  []string // status patches of claims and patches of Nodes
+	taints  []string // the Node's taints after each patch
 }
 
 func newRig(t *testing.T, objects ...client.Object) *rig {
@@ -168,6 +170,13 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			r.writes = append(r.writes, fmt.Sprintf("%T", o))
+			if n, ok := o.(*corev1.Node); ok {
+				var taints []string
+				for _, t := range n.Spec.Taints {
+					taints = append(taints, taintString(t))
+				}
+				r.taints = append(r.taints, strings.Join(taints, " "))
+			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 	}).Build()

@@ -53,13 +53,40 @@ func (r *Reconciler) register(ctx context.Context, claim *karpv1.NodeClaim) (*co
 			return nil, fmt.Errorf("registering node %q: %w", node.Name, err)
 		}
 	}
+	if err := r.open(ctx, claim, node); err != nil {
+		return nil, err
+	}
 	claim.Status.NodeName = node.Name
 	conditions.SetTrue(karpv1.ConditionTypeRegistered)
 	return node, nil
 }
 
+// closed is the unregistered taint without its power to evict.
+func closed() corev1.Taint {
+	return corev1.Taint{Key: karpv1.UnregisteredTaintKey, Effect: corev1.TaintEffectNoSchedule}
+}
+
+// open takes off what join has left of the unregistered taint, and marks the Node as initialized if nothing else is missing.
+func (r *Reconciler) open(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node) error {
+	if !hasTaint(node.Spec.Taints, closed()) {
+		return nil
+	}
+	before := node.DeepCopy()
+	node.Spec.Taints = without(node.Spec.Taints, closed())
+	if reason, _ := uninitialized(claim, node); reason == "" {
+		node.Labels[karpv1.NodeInitializedLabelKey] = "true"
+	}
+	if err := r.Kube.Patch(ctx, node, locked(before)); err != nil {
+		return fmt.Errorf("opening node %q: %w", node.Name, err)
+	}
+	return nil
+}
+
 // join writes to the Node what the claim says about it. The unregistered taint, which has kept all pods off, goes in the
-// same write as the labels and taints come.
+// same write as the labels and taints come, unless the Node is ready: the scheduler binds pods to such a node within
+// milliseconds, and kube-controller-manager, which watches pods and nodes apart, evicts a pod that it sees on the node
+// before it sees that a NoExecute taint is gone (pkg/controller/tainteviction). There the taint loses its effect on running
+// pods first, and goes with a write of its own.
 func join(claim *karpv1.NodeClaim, node *corev1.Node) {
 	controllerutil.AddFinalizer(node, karpv1.TerminationFinalizer)
 	own(claim, node)
@@ -70,7 +97,12 @@ func join(claim *karpv1.NodeClaim, node *corev1.Node) {
 			}
 		}
 	}
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&karpv1.UnregisteredNoExecuteTaint) })
+	if hasTaint(node.Spec.Taints, karpv1.UnregisteredNoExecuteTaint) {
+		node.Spec.Taints = without(node.Spec.Taints, karpv1.UnregisteredNoExecuteTaint)
+		if nodeReady(node) {
+			node.Spec.Taints = append(node.Spec.Taints, closed())
+		}
+	}
 	node.Annotations = merged(node.Annotations, claim.Annotations)
 	node.Labels = merged(node.Labels, claim.Labels)
 	node.Labels[karpv1.NodeRegisteredLabelKey] = "true"
@@ -94,6 +126,10 @@ func merged(base, over map[string]string) map[string]string {
 	maps.Copy(out, base)
 	maps.Copy(out, over)
 	return out
+}
+
+func without(taints []corev1.Taint, t corev1.Taint) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(taints), func(have corev1.Taint) bool { return have.MatchTaint(&t) })
 }
 
 func hasTaint(taints []corev1.Taint, t corev1.Taint) bool {

@@ -76,6 +76,32 @@ func TestRegisterAndInitialize(t *testing.T) {
 	}
 }
 
+// TestReadyNodeOpensInTwoSteps checks that a taint which evicts is never taken off by the write that lets pods on: who evicts
+// sees pods and nodes in no certain order.
+func TestReadyNodeOpensInTwoSteps(t *testing.T) {
+	half := builder.Node("node").ProviderID(providerID).Label(karpv1.NodeRegisteredLabelKey, "true").Taint(karpv1.UnregisteredTaintKey, "", corev1.TaintEffectNoSchedule)
+	for _, tc := range []struct {
+		name string
+		node *builder.NodeBuilder
+		want []string
+	}{
+		{"ready already", booted(), []string{"karpenter.sh/unregistered:NoSchedule", ""}},
+		{"not ready: nothing is bound by the write", booted().NotReady(), []string{"node.kubernetes.io/not-ready:NoSchedule"}},
+		{"the process ended between the two", half, []string{"karpenter.sh/unregistered:NoSchedule", ""}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, launched().Obj(), tc.node.Obj())
+			r.reconcile("claim")
+			if d := cmp.Diff(tc.want, r.taints); d != "" {
+				t.Errorf("taints after each write (-want +got):\n%s", d)
+			}
+			if c := r.claim("claim"); !c.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
+				t.Error("the claim is not registered")
+			}
+		})
+	}
+}
+
 func TestRegistrationCases(t *testing.T) {
 	tests := []struct {
 		name       string

@@ -159,8 +159,15 @@ func (c catalogs) For(*v1.EC2NodeClass) *capacity.Catalog { return c.catalog }
 
 // reports collects outcomes.
 type reports struct {
-	mu  sync.Mutex
-	all []Outcome
+	mu    sync.Mutex
+	all   []Outcome
+	found func(claim, providerID, nodeName string)
+}
+
+func (r *reports) Found(claim, providerID, nodeName string) {
+	if r.found != nil {
+		r.found(claim, providerID, nodeName)
+	}
 }
 
 func (r *reports) Report(o Outcome) {

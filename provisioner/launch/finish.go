@@ -115,6 +115,9 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 	if instanceType != nil && a.instance.SubnetID != "" {
 		l.Subnets.book(a.instance.SubnetID, instanceType.Capacity.Pods)
 	}
+	if l.Reporter != nil {
+		l.Reporter.Found(a.claim.Name, a.instance.ProviderID(), a.instance.PrivateDNSName)
+	}
 	claim, err := l.write(ctx, a.claim, func(c *karpv1.NodeClaim) {
 		if c.Status.ProviderID != "" {
 			return // written by another process that believed itself the leader; its word stands

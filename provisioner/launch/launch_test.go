@@ -34,6 +34,10 @@ func TestLaunchWritesRequestAndClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
+		var bought []string
+		r.reports.found = func(claim, providerID, nodeName string) {
+			bought = append(bought, claim+" is "+providerID+" "+nodeName+", its status says "+strconv.Quote(get(t, kube, claim).Status.ProviderID))
+		}
 		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
 		synctest.Wait()
 		time.Sleep(time.Second)
@@ -87,6 +91,9 @@ func TestLaunchWritesRequestAndClaim(t *testing.T) {
 			t.Errorf("node name annotation is %q", got)
 		}
 
+		if d := cmp.Diff([]string{`claim-0 is aws:///us-east-1a/i-001 i-001.ec2.internal, its status says ""`}, bought); d != "" {
+			t.Errorf("told before the status was written (-want +got):\n%s", d)
+		}
 		all := r.reports.list()
 		if len(all) != 1 || all[0].Err != nil || all[0].NodeName != "i-001.ec2.internal" || all[0].Price != 0.03 {
 			t.Fatalf("outcomes are %+v", all)

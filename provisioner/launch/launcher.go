@@ -67,6 +67,10 @@ type Slots interface {
 
 // Reporter learns how launches end.
 type Reporter interface {
+	// Found is called when EC2 has said which instance the claim got, before the claim says so: whoever lets pods onto the
+	// node has to read it there, so nobody can be on the node before Found has returned. nodeName is the name the Node will
+	// have, empty if EC2 did not say in time. It must not block.
+	Found(claim, providerID, nodeName string)
 	// Report is called once for every claim that got its instance and every claim whose launch was given up, and in
 	// between (Outcome.Retrying) when a launch is stuck on a cause that time alone does not cure. It must not block.
 	Report(outcome Outcome)

@@ -134,14 +134,23 @@ func checkRights(t *testing.T, b *bed.Bed) {
 	}
 }
 
-// dump prints the end of the processes' logs of a failed test.
+// dump prints the end of the logs of a failed test, and which pods the control plane took away.
 func dump(t *testing.T, b *bed.Bed) {
 	for _, name := range []string{bed.Scheduler, bed.Standby, bed.Controller} {
 		raw, err := os.ReadFile(filepath.Join(b.Cluster.Dir(), name+".log"))
 		if err != nil {
 			continue
 		}
-		t.Logf("end of the log of %s:\n%s", name, raw[max(0, len(raw)-6000):])
+		t.Logf("end of the log of %s:\n%s", name, raw[max(0, len(raw)-20000):])
+	}
+	raw, err := os.ReadFile(filepath.Join(b.Cluster.Dir(), "kube-controller-manager.log"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(raw)) {
+		if strings.Contains(line, "Deleting pod") || strings.Contains(line, "Evicting pod") {
+			t.Logf("kube-controller-manager: %s", line)
+		}
 	}
 }
 

@@ -162,6 +162,9 @@ type rig struct {
 	outcomes  chan launch.Outcome
 }
 
+// Found implements launch.Reporter.
+func (*rig) Found(_, _, _ string) {}
+
 // Report implements launch.Reporter.
 func (r *rig) Report(o launch.Outcome) { r.outcomes <- o }
 
