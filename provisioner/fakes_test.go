@@ -5,6 +5,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,6 +155,8 @@ type bed struct {
 	api     client.Client
 	// createFails is returned by the next so many creations of a claim.
 	createFails []error
+	// deleteFails is how many deletions of a claim fail.
+	deleteFails int
 	// createPause is what each creation takes, slow what that of a claim takes beyond it; may be nil.
 	createPause time.Duration
 	slow        func(*karpv1.NodeClaim) time.Duration
@@ -178,7 +181,7 @@ func inBubble(t *testing.T, judge Judge, test func(b *bed), objects ...runtime.O
 		b := &bed{diary: &diary{}, t: t, ctx: ctx}
 		b.cluster = source.New(append(objects, builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())...)
 		b.cluster.Catalogs[builder.DefaultClass] = shop()
-		b.api = interceptor.NewClient(b.cluster.Client, interceptor.Funcs{Create: b.create})
+		b.api = interceptor.NewClient(b.cluster.Client, interceptor.Funcs{Create: b.create, Delete: b.remove})
 		b.Provisioner = b.process(judge)
 		test(b)
 		cancel()
@@ -208,11 +211,33 @@ func (b *bed) create(ctx context.Context, c client.WithWatch, o client.Object, o
 	if len(b.createFails) > 0 {
 		err := b.createFails[0]
 		b.createFails = b.createFails[1:]
+		if errors.Is(err, errAnswerLost) {
+			b.claims++
+			o.SetUID(types.UID(fmt.Sprintf("claim-%d", b.claims)))
+			if cerr := c.Create(ctx, o.DeepCopyObject().(client.Object), opts...); cerr != nil {
+				return cerr
+			}
+			o.SetUID("")
+		}
 		return err
 	}
 	b.claims++
 	o.SetUID(types.UID(fmt.Sprintf("claim-%d", b.claims)))
 	return c.Create(ctx, o, opts...)
+}
+
+// errAnswerLost is for createFails: the claim is written and the answer does not arrive.
+var errAnswerLost = errors.New("connection reset by peer")
+
+// remove deletes, or fails as the test asked.
+func (b *bed) remove(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+	b.diary.mu.Lock()
+	defer b.diary.mu.Unlock()
+	if b.deleteFails > 0 {
+		b.deleteFails--
+		return errors.New("connection refused")
+	}
+	return c.Delete(ctx, o, opts...)
 }
 
 // run starts the loop as the leader.

@@ -6,7 +6,6 @@ package provisioner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -258,35 +257,44 @@ func written(drafts []draft, members []int, failed []bool) []*karpv1.NodeClaim {
 	return out
 }
 
-// write creates a claim. An answer that leaves open whether the claim was written (a time-out, a lost connection) is
-// followed by asking again: a claim that is there unknown to us would be launched for nobody.
+// write creates a claim and fails only if it is certain that there is none. An answer that leaves that open (a time-out, a
+// lost connection) is followed by asking again, and if that does not help by deleting, until one of them is answered: a
+// claim that is there unknown to us would be launched for nobody while its pods are planned again. An API server that
+// answers neither has no use for another plan, so nothing is lost by waiting for it.
 func (p *Provisioner) write(ctx context.Context, c *karpv1.NodeClaim) error {
-	pause := writeFirst
+	open := false // whether an earlier attempt may have written it
 	for n := 1; ; n++ {
 		err := p.Kube.Create(ctx, c, unvalidated)
 		switch {
 		case err == nil:
 			return nil
-		case n > 1 && apierrors.IsAlreadyExists(err): // ours: names are random
-			return p.Kube.Get(ctx, client.ObjectKeyFromObject(c), c)
-		case definite(err) || n == writeTries:
-			return errors.Join(err, client.IgnoreNotFound(p.Kube.Delete(ctx, c)))
+		case open && apierrors.IsAlreadyExists(err): // ours: names are random
+			if p.Kube.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
+				return nil
+			} // the cache does not show it yet
+		case definite(err) || n >= writeTries:
+			if !open && definite(err) || client.IgnoreNotFound(p.Kube.Delete(ctx, c)) == nil {
+				return err
+			}
+		default:
+			open = true
 		}
-		timer := p.Clock.NewTimer(pause)
+		timer := p.Clock.NewTimer(min(writeFirst<<min(n-1, 10), writeLast))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return err
 		case <-timer.C():
 		}
-		pause *= 2
 	}
 }
 
-// writeTries bounds how often an open answer is followed up, with pauses from writeFirst, doubling.
 const (
+	// writeTries is how often a claim is written before it is tried to be rid of it.
 	writeTries = 5
+	// writeFirst and writeLast are the first and the longest pause between attempts; they double.
 	writeFirst = 100 * time.Millisecond
+	writeLast  = time.Second
 )
 
 // unvalidated spares the API server the search for unknown and repeated fields, which a typed object cannot have: some tenth

@@ -116,16 +116,36 @@ func TestRefusedWritePutsPodsBack(t *testing.T) {
 	})
 }
 
+// TestOpenAnswerIsFollowedUp has writes of a claim end without an answer: in the end there is one claim, and one launch.
 func TestOpenAnswerIsFollowedUp(t *testing.T) {
-	inBubble(t, nil, func(b *bed) {
-		b.createFails = []error{errors.New("connection lost"), errors.New("connection lost")}
-		b.run()
-		b.offer(pod("x", "1"))
-		b.did("nobody knows whether the claim was written")
-		b.pass(time.Second)
-		b.did("asked again, it was not", "launch for default/x", "event x Normal Nominated ")
-		b.claim()
-	})
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "nodeclaims"}, "x", errors.New("rules not read yet"))
+	lost := func(n int) []error { return slices.Repeat([]error{errors.New("connection refused")}, n) }
+	for name, tc := range map[string]struct {
+		creates []error
+		deletes int
+		after   time.Duration
+	}{
+		"not written, and soon answered":             {creates: lost(2), after: time.Second},
+		"written, and soon answered":                 {creates: append([]error{errAnswerLost}, lost(1)...), after: time.Second},
+		"written, then nobody answers for long":      {creates: append([]error{errAnswerLost}, lost(30)...), deletes: 30, after: time.Minute},
+		"written, then refused: it has to go":        {creates: []error{errAnswerLost, refused}, after: 5 * time.Second},
+		"written, then refused and not to be rid of": {creates: append([]error{errAnswerLost}, slices.Repeat([]error{refused}, 4)...), deletes: 4, after: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.createFails, b.deleteFails = tc.creates, tc.deletes
+				b.run()
+				b.offer(pod("x", "1"))
+				b.did("nobody knows whether the claim was written")
+				b.pass(tc.after)
+				b.did("it is known", "launch for default/x", "event x Normal Nominated ")
+				alive := slices.DeleteFunc(b.written(), func(c *karpv1.NodeClaim) bool { return !c.DeletionTimestamp.IsZero() })
+				if len(alive) != 1 {
+					t.Errorf("%d claims are left, want 1", len(alive))
+				}
+			})
+		})
+	}
 }
 
 func TestOneFailedWriteDelaysNoOther(t *testing.T) {

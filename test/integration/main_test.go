@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -86,9 +87,11 @@ func startAs(t *testing.T, opts bed.Options) *rig {
 	return r
 }
 
-// prepare brings up a bed without Slipway's processes.
+// prepare brings up a bed without Slipway's processes. Tests run beside each other, each on a bed of its own: most of their
+// time is waiting.
 func prepare(t *testing.T, opts bed.Options) *rig {
 	t.Helper()
+	t.Parallel()
 	emu := &opts.Emulator
 	if emu.BootScale == 0 {
 		emu.InstantBoot = true
@@ -106,6 +109,9 @@ func prepare(t *testing.T, opts bed.Options) *rig {
 		}
 		if t.Failed() {
 			dump(t, b)
+			if r.kube != nil {
+				r.dumpObjects()
+			}
 		}
 		if err := b.Stop(); err != nil {
 			t.Errorf("stopping: %v", err)
@@ -151,6 +157,29 @@ func dump(t *testing.T, b *bed.Bed) {
 		if strings.Contains(line, "Deleting pod") || strings.Contains(line, "Evicting pod") {
 			t.Logf("kube-controller-manager: %s", line)
 		}
+	}
+}
+
+// dumpObjects prints what the claims of a failed test say about themselves, and where its pods are.
+func (r *rig) dumpObjects() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the test's own has ended
+	defer cancel()
+	var claims karpv1.NodeClaimList
+	var pods corev1.PodList
+	if err := errors.Join(r.kube.List(ctx, &claims), r.kube.List(ctx, &pods)); err != nil {
+		r.t.Log(err)
+	}
+	for _, c := range claims.Items {
+		said := ""
+		for _, cond := range c.Status.Conditions {
+			if cond.Status != metav1.ConditionTrue {
+				said += fmt.Sprintf("\n\t%s is %s since %s: %s %s", cond.Type, cond.Status, cond.LastTransitionTime.Format(time.TimeOnly), cond.Reason, cond.Message)
+			}
+		}
+		r.t.Logf("NodeClaim %s, node %q, deleted %v%s", c.Name, c.Status.NodeName, c.DeletionTimestamp, said)
+	}
+	for _, p := range pods.Items {
+		r.t.Logf("pod %s/%s, node %q, %s, deleted %v", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp)
 	}
 }
 
