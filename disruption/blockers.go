@@ -48,19 +48,25 @@ func (s *Snapshot) blocker(n *Node, c class) (why string, told bool) {
 	case c == repair, c == eventual && n.Claim.Spec.TerminationGracePeriod != nil:
 		return "", false
 	}
-	why = s.podBlocker(n.Pods)
+	why = s.podBlocker(n.Load)
 	return why, why != ""
 }
 
-// podBlocker says which of the pods must not be evicted now, empty if none. Mirror and daemonset pods count as well, as in
+// wantedBy is what is said of a node that a pod may be planned on.
+func wantedBy(pod string) string { return fmt.Sprintf("Node has room for a pending pod (Pod=%s)", pod) }
+
+// podBlocker says which of a node's pods must not be evicted now, empty if none. Mirror and daemonset pods count as well, as in
 // Karpenter.
-func (s *Snapshot) podBlocker(pods []*corev1.Pod) string {
-	for _, p := range pods {
+func (s *Snapshot) podBlocker(l *Load) string {
+	for _, p := range l.guarded {
 		if active(p) && protected(p, s.Now) {
 			return fmt.Sprintf("Pod has %q annotation (Pod=%s)", karpv1.DoNotDisruptAnnotationKey, client.ObjectKeyFromObject(p))
 		}
 	}
-	for _, p := range pods {
+	if len(s.limits) == 0 {
+		return ""
+	}
+	for _, p := range l.Pods {
 		if why := s.limits.blocks(p, s.Now); why != "" {
 			return why
 		}

@@ -39,6 +39,8 @@ type Seats interface {
 	Awaited(claim string) bool
 	// Hold keeps places on claims that are on their way for pods that will move there; it replaces what was held before.
 	Hold(held map[string][]*corev1.Pod)
+	// Waits reports whether a pod is about to be planned; known is false for one that has not failed to be scheduled yet.
+	Waits(pod types.UID) (waits, known bool)
 	// Bought says that a claim was created a moment ago: views have it before the cache does.
 	Bought(claim *karpv1.NodeClaim)
 }
@@ -47,6 +49,11 @@ type Seats interface {
 type Judge interface {
 	// Refused places the plan's pods, with the named nodes and their pods taken away, and returns why pods were refused.
 	Refused(ctx context.Context, view *capacity.View, gone []string, r *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error)
+}
+
+// Rival says who but Slipway owns the node classes of karpenter.k8s.aws, empty if nobody; [Lease] is one.
+type Rival interface {
+	Holder(ctx context.Context) (string, error)
 }
 
 // Instances is what EC2 says of the cluster's instances.
@@ -64,8 +71,8 @@ type Indexer interface {
 	ByIndex(name, value string) ([]any, error)
 }
 
-// Options are what a Controller needs. Judge and Instances may be nil: moves are then not judged, and drift of what only EC2
-// knows is not found.
+// Options are what a Controller needs. Judge, Instances and Rival may be nil: moves are then not judged, drift of what only EC2
+// knows is not found, and all node classes are Slipway's.
 type Options struct {
 	// Kube reads NodePools, EC2NodeClasses and NodeClaims from a cache and writes.
 	Kube client.Client
@@ -78,11 +85,14 @@ type Options struct {
 	Seats     Seats
 	Judge     Judge
 	Instances Instances
+	Rival     Rival
 	Events    Events
 	Clock     clock.WithTicker
 	Metrics   *Metrics
 	// Repair has broken nodes replaced (Karpenter's feature gate NodeRepair).
 	Repair bool
+	// Settle bounds the wait, after nodes were tainted, for pods that the scheduler may just be binding to them; none if 0.
+	Settle time.Duration
 }
 
 // Pauses between passes.
@@ -116,6 +126,10 @@ type Controller struct {
 
 	instances map[string]ec2.Instance
 	asked     time.Time
+	// rival is who else owns the classes of karpenter.k8s.aws, asksRival whether that was ever answered.
+	rival      string
+	rivalAsked time.Time
+	asksRival  bool
 }
 
 type writtenClaim struct {
@@ -126,10 +140,10 @@ type writtenClaim struct {
 // NodeIndex is the name of the index of pods by node.
 const NodeIndex = "slipway.sh/disruption-node"
 
-// Indexers are the indexes the pod informer has to have.
+// Indexers are the indexes the pod informer has to have. Pods without a node are under "".
 func Indexers() cache.Indexers {
 	return cache.Indexers{NodeIndex: func(obj any) ([]string, error) {
-		if p, ok := obj.(*corev1.Pod); ok && p.Spec.NodeName != "" {
+		if p, ok := obj.(*corev1.Pod); ok {
 			return []string{p.Spec.NodeName}, nil
 		}
 		return nil, nil
@@ -194,6 +208,7 @@ func (c *Controller) Pass(ctx context.Context) (err error) {
 		}
 	}()
 	// 1. Observe.
+	c.askRival(ctx)
 	c.askInstances(ctx)
 	s, err := c.observe(ctx)
 	if err != nil {

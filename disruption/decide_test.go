@@ -597,4 +597,9 @@ func TestRepair(t *testing.T) {
 	if got := said(d, "p-00004"); !strings.Contains(got, "More than 20% nodes are unhealthy") {
 		t.Errorf("event %q, want the breaker's", got)
 	}
+	// What has lasted for a moment only counts as well: a fault that spreads is not the nodes' own.
+	all[3].Node.Status.Conditions = nil
+	b.want(decide(0, true), "Unhealthy p-00002 > m5.large")
+	broken(all[4], b.Now)
+	b.want(decide(0, true))
 }

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -25,6 +26,7 @@ const (
 	driftGroups       = "SecurityGroupDrift"
 	driftSubnet       = "SubnetDrift"
 	driftReservation  = "CapacityReservationDrift"
+	driftPlacement    = "PlacementGroupDrift"
 )
 
 // typeGoneAfter is how old a node has to be before it counts that its instance type is not sold any more.
@@ -51,7 +53,13 @@ func (s *Snapshot) Drift(n *Node) string {
 	case imageDrifted(n, s.labelsOf(n)):
 		return driftImage
 	}
-	return s.instanceDrift(n)
+	if why := s.instanceDrift(n); why != "" {
+		return why
+	}
+	if placementDrifted(n) {
+		return driftPlacement
+	}
+	return ""
 }
 
 // hashed reports whether both sides have a hash of the same version and they differ.
@@ -157,6 +165,13 @@ func (s *Snapshot) instanceDrift(n *Node) string {
 		return driftReservation
 	}
 	return ""
+}
+
+// placementDrifted reports whether the node is in a placement group that its class does not ask for. One that is in none is no
+// drift: Slipway launches nowhere else, and its replacement would drift again.
+func placementDrifted(n *Node) bool {
+	has, want := n.Claim.Labels[v1.LabelPlacementGroupID], n.Pool.Class.Spec.PlacementGroupSelector
+	return has != "" && (want == nil || ptr.Deref(want.ID, has) != has)
 }
 
 // groupsDrifted reports whether the instance's security groups are other ones than the class's. Groups that somebody adds to every

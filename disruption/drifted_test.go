@@ -79,8 +79,19 @@ func TestDriftReasons(t *testing.T) {
 			f.i.SecurityGroups = []string{"sg-nodes", "sg-fm"}
 			f.n.Claim.Annotations[ReplacedForAnnotation] = driftGroups
 		}, ""},
-		"subnet":      {func(f *fixture) { f.i.SubnetID = "subnet-old" }, driftSubnet},
-		"reservation": {func(f *fixture) { f.i.Reservation = &ec2.ReservationRef{ID: "cr-1"} }, driftReservation},
+		"subnet":          {func(f *fixture) { f.i.SubnetID = "subnet-old" }, driftSubnet},
+		"reservation":     {func(f *fixture) { f.i.Reservation = &ec2.ReservationRef{ID: "cr-1"} }, driftReservation},
+		"placement group": {func(f *fixture) { f.n.Claim.Labels[v1.LabelPlacementGroupID] = "pg-1" }, driftPlacement},
+		"placement group by id": {func(f *fixture) {
+			f.n.Claim.Labels[v1.LabelPlacementGroupID], f.class.Spec.PlacementGroupSelector = "pg-1", &v1.PlacementGroupSelector{ID: new("pg-1")}
+		}, ""},
+		"another placement group": {func(f *fixture) {
+			f.n.Claim.Labels[v1.LabelPlacementGroupID], f.class.Spec.PlacementGroupSelector = "pg-1", &v1.PlacementGroupSelector{ID: new("pg-2")}
+		}, driftPlacement},
+		"placement group by name": {func(f *fixture) {
+			f.n.Claim.Labels[v1.LabelPlacementGroupID], f.class.Spec.PlacementGroupSelector = "pg-1", &v1.PlacementGroupSelector{Name: new("hpc")}
+		}, ""},
+		"no placement group yet": {func(f *fixture) { f.class.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{ID: new("pg-1")} }, ""},
 		"not launched": {func(f *fixture) {
 			f.np.Annotations[karpv1.NodePoolHashAnnotationKey] = "2"
 			f.n.Claim.Status.Conditions = nil

@@ -32,7 +32,11 @@ func (c *Controller) lookAgain(ctx context.Context, commands []*Command) []*Comm
 			}
 		})
 	}()
-	s, err := c.observe(ctx)
+	err := c.settle(ctx, commands)
+	var s *Snapshot
+	if err == nil {
+		s, err = c.observe(ctx)
+	}
 	if err != nil {
 		for _, cmd := range commands {
 			if !cmd.Forced {
@@ -123,7 +127,12 @@ func (l *look) blockers(s *Snapshot, cmd *Command) {
 		case n.Awaited && class != repair:
 			why = "Node is nominated for a pending pod"
 		case class == graceful:
-			why = s.podBlocker(n.Pods)
+			why = s.podBlocker(n.Load)
+		}
+		if why == "" && cmd.consolidates() {
+			if pod := s.wanted(n); pod != "" {
+				why = wantedBy(pod)
+			}
 		}
 		if why != "" {
 			l.refuse(cmd, failedBlocked, why)
@@ -134,6 +143,11 @@ func (l *look) blockers(s *Snapshot, cmd *Command) {
 			return
 		}
 	}
+}
+
+// consolidates reports whether the command is for the price alone.
+func (cmd *Command) consolidates() bool {
+	return cmd.Reason == karpv1.DisruptionReasonEmpty || cmd.Reason == karpv1.DisruptionReasonUnderutilized
 }
 
 // class is what a command's node puts up with.

@@ -29,6 +29,10 @@ type Metrics struct {
 	Savings   *prometheus.CounterVec
 	// Panics counts passes that were given up because of a fault in the package.
 	Panics prometheus.Counter
+	// Yields is 1 while nodes with classes of karpenter.k8s.aws are left alone because somebody else owns those.
+	Yields prometheus.Gauge
+	// UnhealthyDisrupted counts claims of nodes that were replaced because they did not work.
+	UnhealthyDisrupted *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that are not registered anywhere yet.
@@ -56,12 +60,19 @@ func NewMetrics() *Metrics {
 		TakenBack: counter("slipway_disruption_taken_back_total", "Disruptions that were taken back, by what stood against them.", "reason", "cause"),
 		Savings:   counter("slipway_disruption_savings_dollars_per_hour_total", "What disruptions that were carried out save, in US dollars an hour.", "reason", "nodepool"),
 		Panics:    prometheus.NewCounter(prometheus.CounterOpts{Name: "slipway_disruption_panics_total", Help: "Disruption passes that were given up because of a fault in Slipway."}),
+		Yields: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "slipway_disruption_yields", Help: "1 while nodes with classes of karpenter.k8s.aws are left alone because somebody else holds Karpenter's lease.",
+		}),
+		UnhealthyDisrupted: counter("karpenter_nodeclaims_unhealthy_disrupted_total", "NodeClaims deleted because their node was unhealthy, by its condition.", "condition", "nodepool", "capacity_type", "image_id"),
 	}
 }
 
 // Collectors returns everything that has to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Evaluation, m.Decisions, m.ByPool, m.Eligible, m.Allowed, m.Consuming, m.Rejected, m.Failures, m.Pods, m.Claims, m.TakenBack, m.Savings, m.Panics}
+	return []prometheus.Collector{
+		m.Evaluation, m.Decisions, m.ByPool, m.Eligible, m.Allowed, m.Consuming, m.Rejected, m.Failures, m.Pods, m.Claims, m.TakenBack, m.Savings, m.Panics,
+		m.Yields, m.UnhealthyDisrupted,
+	}
 }
 
 // decided measures a decision.
@@ -113,6 +124,24 @@ func (m *Metrics) disrupted(reason karpv1.DisruptionReason, n *Node) {
 	kind := n.Claim.Labels[karpv1.CapacityTypeLabelKey]
 	m.Claims.WithLabelValues(label(reason), n.PoolName(), kind).Inc()
 	m.Pods.WithLabelValues(label(reason), n.PoolName(), kind).Add(float64(len(n.Moving)))
+	if t := n.trouble(); reason == ReasonUnhealthy && t != nil {
+		m.UnhealthyDisrupted.WithLabelValues(snake(string(t.Type)), n.PoolName(), kind, n.Claim.Status.ImageID).Inc()
+	}
+}
+
+// snake writes a condition's name as Karpenter's metric has it.
+func snake(s string) string {
+	var b strings.Builder
+	for i, c := range s {
+		if c >= 'A' && c <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			c += 'a' - 'A'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
 }
 
 // label is a reason as Karpenter writes it in metrics.

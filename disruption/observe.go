@@ -43,6 +43,7 @@ func (c *Controller) observe(ctx context.Context) (*Snapshot, error) {
 	if err := c.observePools(ctx, s); err != nil {
 		return nil, err
 	}
+	c.observeWaiting(s)
 	return s, c.observeNodes(ctx, s)
 }
 
@@ -58,7 +59,10 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 	for i := range pools.Items {
 		np := &pools.Items[i]
 		ref := np.Spec.Template.Spec.NodeClassRef
-		if !managed(ref) {
+		if managed(ref) && !c.managed(ref) {
+			s.yielded = append(s.yielded, np)
+		}
+		if !c.managed(ref) {
 			continue
 		}
 		p := &Pool{NodePool: np, Settings: capacity.ParsePoolAnnotations(np.Annotations)}
@@ -72,9 +76,9 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 	return nil
 }
 
-// managed reports whether the node class is of a kind Slipway owns.
+// managed reports whether the node class is of a kind Slipway knows.
 func managed(ref *karpv1.NodeClassReference) bool {
-	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == "slipway.sh")
+	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == ownGroup)
 }
 
 func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
@@ -96,7 +100,7 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 		seen[claim.Name] = true
 		alive[claim.UID] = claim.DeletionTimestamp == nil
 		delete(c.written, claim.Name)
-		if !managed(claim.Spec.NodeClassRef) {
+		if !c.managed(claim.Spec.NodeClassRef) {
 			continue
 		}
 		n := &Node{Claim: claim, Pool: s.Pools[claim.Labels[karpv1.NodePoolLabelKey]], Planned: planned[claim.Name], deleted: c.deleted[claim.UID]}
@@ -218,6 +222,9 @@ func NewLoad(pods []*corev1.Pod, convert func(*corev1.Pod) *capacity.Pod) *Load 
 			continue
 		}
 		out.Pods = append(out.Pods, p)
+		if p.Annotations[karpv1.DoNotDisruptAnnotationKey] != "" {
+			out.guarded = append(out.guarded, p)
+		}
 		if reschedulable(p) {
 			out.Moving = append(out.Moving, p)
 			out.Plan = append(out.Plan, convert(moved(p)))

@@ -4,11 +4,14 @@
 package disruption
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // doNotRepairAnnotation on a Node or NodeClaim with the value "true" keeps it from being repaired (Karpenter's).
@@ -38,20 +41,42 @@ func ailments() []ailment {
 // nodes' own, and replacing them would make it worse (Karpenter's 20 %).
 const breakerShare = 5
 
-// ailing is since when a condition has made the node broken; false if none has lasted long enough.
-func (n *Node) ailing(now time.Time) (since time.Time, ok bool) {
+// repairGrace is how long the pods of a node that is repaired have to leave (Karpenter's repair policies for AWS): nobody there
+// answers for them any more.
+const repairGrace = 10 * time.Minute
+
+// trouble is the condition that makes the node broken first, however short it has lasted, nil if none does.
+func (n *Node) trouble() *corev1.NodeCondition {
+	found, _ := n.illness()
+	return found
+}
+
+// illness is trouble and from when on it is to be repaired.
+func (n *Node) illness() (found *corev1.NodeCondition, due time.Time) {
 	if n.Node == nil {
-		return time.Time{}, false
+		return nil, due
 	}
 	for _, a := range ailments() {
 		for i := range n.Node.Status.Conditions {
 			c := &n.Node.Status.Conditions[i]
-			if from := c.LastTransitionTime.Time; c.Type == a.kind && c.Status == a.status && now.Sub(from) >= a.lasts {
-				return from, true
+			if c.Type != a.kind || c.Status != a.status {
+				continue
+			}
+			if at := c.LastTransitionTime.Add(a.lasts); found == nil || at.Before(due) {
+				found, due = c, at
 			}
 		}
 	}
-	return time.Time{}, false
+	return found, due
+}
+
+// ailing is since when a condition has made the node broken; false if none has lasted long enough.
+func (n *Node) ailing(now time.Time) (since time.Time, ok bool) {
+	c, due := n.illness()
+	if c == nil || now.Before(due) {
+		return time.Time{}, false
+	}
+	return c.LastTransitionTime.Time, true
 }
 
 // repair replaces broken nodes, in each pool the one that has been broken for longest first, unless too many are.
@@ -61,8 +86,11 @@ func (d *decider) repair() {
 	}
 	broken, nodes := map[string]int{}, map[string]int{}
 	for _, n := range d.s.Nodes {
+		if n.Node == nil {
+			continue
+		}
 		nodes[n.PoolName()]++
-		if _, ok := n.ailing(d.s.Now); ok {
+		if n.trouble() != nil { // however short: a fault that spreads is to be seen before nodes are due
 			broken[n.PoolName()]++
 		}
 	}
@@ -92,4 +120,26 @@ func (d *decider) repair() {
 			d.replaceOne(n, c)
 		}
 	}
+}
+
+// bound sets the deadline by which the pods of a broken node are gone, unless it has an earlier one.
+func (c *Controller) bound(ctx context.Context, n *Node) error {
+	grace := repairGrace
+	if g := n.Claim.Spec.TerminationGracePeriod; g != nil {
+		grace = min(grace, g.Duration)
+	}
+	deadline := c.Clock.Now().Add(grace)
+	const key = karpv1.NodeClaimTerminationTimestampAnnotationKey
+	if at, err := time.Parse(time.RFC3339, n.Claim.Annotations[key]); err == nil && at.Before(deadline) {
+		return nil
+	}
+	claim := n.Claim.DeepCopy()
+	if claim.Annotations == nil {
+		claim.Annotations = map[string]string{}
+	}
+	claim.Annotations[key] = deadline.UTC().Format(time.RFC3339)
+	if err := c.Kube.Patch(ctx, claim, client.MergeFrom(n.Claim)); err != nil {
+		return fmt.Errorf("noting the termination time of NodeClaim %q: %w", claim.Name, err)
+	}
+	return nil
 }

@@ -24,6 +24,10 @@ type Snapshot struct {
 	Nodes []*Node
 	// Repair says that broken nodes are to be replaced.
 	Repair bool
+	// Waiting are pods that are about to be planned, one of each kind.
+	Waiting []*capacity.Pod
+	// yielded are the NodePools whose class somebody else owns.
+	yielded []*karpv1.NodePool
 	// limits are the PodDisruptionBudgets.
 	limits limits
 	// instances are what EC2 says, by provider ID; nil while it has not been asked. asked is when it was.
@@ -67,6 +71,8 @@ type Load struct {
 	// Moving are those of them that need a place elsewhere when the node goes, and Plan the same pods as the planner knows them.
 	Moving []*corev1.Pod
 	Plan   []*capacity.Pod
+	// guarded are the pods that ask not to be disrupted, for now or for ever.
+	guarded []*corev1.Pod
 	// Cost is what disrupting the node counts: 1 and the eviction cost of each pod that moves.
 	Cost float64
 	// sum is equal for loads with the same pods to move.

@@ -310,7 +310,14 @@ func (c *Controller) end(ctx context.Context, r *Record, going []*Node) {
 		if n.deleted || n.Claim.DeletionTimestamp != nil {
 			continue
 		}
-		if err := c.remove(ctx, n); err != nil {
+		err := error(nil)
+		if r.Reason == ReasonUnhealthy {
+			err = c.bound(ctx, n)
+		}
+		if err == nil {
+			err = c.remove(ctx, n)
+		}
+		if err != nil {
 			// The record stays: the next pass tries again.
 			log.FromContext(ctx).Error(err, "deleting a NodeClaim that is disrupted", "nodeClaim", n.Claim.Name, "reason", string(r.Reason))
 			continue

@@ -101,6 +101,9 @@ func (c *Controller) tell(s *Snapshot, d *Decision) {
 			}
 		}
 	}
+	for _, np := range s.yielded {
+		c.teller.tell(np, tellPool, event{corev1.EventTypeNormal, eventBlocked, "Disrupt", "NodePool's class belongs to somebody else: " + c.rival})
+	}
 	for _, cmd := range d.Commands {
 		if cmd.Kind == "" {
 			continue

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -30,6 +31,12 @@ func (p *Provisioner) Bought(c *karpv1.NodeClaim) { p.remember(c) }
 
 // Awaited reports whether pods that are not bound yet, or are still to come, were planned on the claim.
 func (p *Provisioner) Awaited(claim string) bool { return p.ledger.holds(claim) }
+
+// Waits reports whether a pod is about to be planned; known is false for one that has not failed to be scheduled yet.
+func (p *Provisioner) Waits(pod types.UID) (waits, known bool) {
+	e, known := p.ledger.get(pod)
+	return known && e.state == waiting, known
+}
 
 // View is the cluster as plans see it.
 func (p *Provisioner) View(ctx context.Context) (*capacity.View, error) {

@@ -47,16 +47,19 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err != nil {
 		return nil, err
 	}
+	lock, err := newLock(config, o)
+	if err != nil {
+		return nil, err
+	}
 	m, err := ctrl.NewManager(config, ctrl.Options{
 		Cache: cacheOptions(),
 		// Names tell the metrics of controllers apart; that each is there once can be seen here, and tests run several managers.
-		Controller:                    ctrlconfig.Controller{SkipNameValidation: new(true)},
-		LeaderElection:                !o.DisableLeaderElection,
-		LeaderElectionID:              o.LeaderElectionName,
-		LeaderElectionNamespace:       o.LeaderElectionNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		HealthProbeBindAddress:        address(o.BindAddress, o.HealthProbePort),
-		Metrics:                       server.Options{BindAddress: address(o.BindAddress, o.MetricsPort)},
+		Controller:                          ctrlconfig.Controller{SkipNameValidation: new(true)},
+		LeaderElection:                      lock != nil,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		HealthProbeBindAddress:              address(o.BindAddress, o.HealthProbePort),
+		Metrics:                             server.Options{BindAddress: address(o.BindAddress, o.MetricsPort)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the controller manager: %w", err)
@@ -67,7 +70,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	disrupted, err := addClaims(ctx, m, cloud, limits, o.repairs())
+	disrupted, err := addClaims(ctx, m, cloud, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +224,7 @@ func address(host string, port int) string {
 }
 
 // addClaims adds what looks after NodeClaims, Nodes and instances without either, and returns the counter of deleted claims.
-func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options, repair bool) (disrupted *prometheus.CounterVec, err error) {
+func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options) (disrupted *prometheus.CounterVec, err error) {
 	if err := claim.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
@@ -237,11 +240,6 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts c
 	}
 	if err := claim.NewNode(opts).SetupWithManager(m); err != nil {
 		return nil, fmt.Errorf("adding the Node reconciler: %w", err)
-	}
-	if repair {
-		if err := claim.NewHealth(opts).SetupWithManager(m); err != nil {
-			return nil, fmt.Errorf("adding the reconciler of node health: %w", err)
-		}
 	}
 	if err := m.Add(claim.NewCollector(opts, cloud)); err != nil {
 		return nil, fmt.Errorf("adding the collector: %w", err)

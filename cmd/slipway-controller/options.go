@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"strings"
 )
 
@@ -25,7 +24,6 @@ type options struct {
 	VMMemoryOverheadPercent float64
 	ReservedENIs            int
 	DisableDryRun           bool
-	FeatureGates            string
 	BindAddress             string
 	MetricsPort             int
 	HealthProbePort         int
@@ -51,7 +49,6 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.Float64Var(&o.VMMemoryOverheadPercent, "vm-memory-overhead-percent", 0.075, "share of an instance's memory that its node does not see, 0 to 1")
 	fs.IntVar(&o.ReservedENIs, "reserved-enis", 0, "network interfaces of each instance that pods cannot use")
 	fs.BoolVar(&o.DisableDryRun, "disable-dry-run", false, "do not ask EC2 whether instances may be launched; set it where this process has a role of its own that may not")
-	fs.StringVar(&o.FeatureGates, "feature-gates", "", "optional features as name=true or name=false, separated by commas: NodeRepair (off) replaces nodes that are unhealthy for long")
 	fs.StringVar(&o.BindAddress, "bind-address", "", "address the metrics and health ports listen on; all if empty")
 	fs.IntVar(&o.MetricsPort, "metrics-port", 8080, "port of /metrics; 0 for none")
 	fs.IntVar(&o.HealthProbePort, "health-probe-port", 8081, "port of /healthz and /readyz; 0 for none")
@@ -96,8 +93,6 @@ func (o options) Validate() error {
 		check(port >= 0 && port <= 65535, "--%s: %d is not a port", name, port)
 	}
 	check(o.MetricsPort == 0 || o.MetricsPort != o.HealthProbePort, "--metrics-port and --health-probe-port are both %d", o.MetricsPort)
-	_, err := o.gates()
-	check(err == nil, "--feature-gates: %w", err)
 	check(o.KubeClientQPS > 0, "--kube-client-qps: %d is not positive", o.KubeClientQPS)
 	check(o.KubeClientBurst > 0, "--kube-client-burst: %d is not positive", o.KubeClientBurst)
 	check(o.DisableLeaderElection || o.LeaderElectionName != "", "--leader-election-name is empty")
@@ -107,29 +102,6 @@ func (o options) Validate() error {
 		check(false, "--log-level: %q is not debug, info or error", o.LogLevel)
 	}
 	return errors.Join(errs...)
-}
-
-// gates reads the feature gates. Names that only Karpenter knows are accepted and mean nothing here.
-func (o options) gates() (map[string]bool, error) {
-	out := map[string]bool{}
-	for part := range strings.SplitSeq(o.FeatureGates, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(part, "=")
-		on, err := strconv.ParseBool(value)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("%q is not name=true or name=false", part)
-		}
-		out[name] = on
-	}
-	return out, nil
-}
-
-// repairs reports whether unhealthy nodes are replaced. Validate has checked the gates.
-func (o options) repairs() bool {
-	gates, err := o.gates()
-	return err == nil && gates["NodeRepair"]
 }
 
 // level is the log level in slog's numbers; a logr level n is -n there.

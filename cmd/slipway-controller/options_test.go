@@ -37,10 +37,6 @@ func TestParse(t *testing.T) {
 			args:    "--cluster-name=demo --cluster-endpoint=api --vm-memory-overhead-percent=7 --health-probe-port=70000 --kube-client-qps=0 --log-level=loud --leader-election-name=",
 			wantErr: []string{"--cluster-endpoint", "--vm-memory-overhead-percent", "--health-probe-port", "--kube-client-qps", "--log-level", "--leader-election-name"},
 		},
-		{name: "feature gates", args: "--cluster-name=demo --feature-gates=NodeRepair=true,SpotToSpotConsolidation=false", want: func(o *options) {
-			o.FeatureGates = "NodeRepair=true,SpotToSpotConsolidation=false"
-		}},
-		{name: "gates that cannot be read", args: "--cluster-name=demo --feature-gates=NodeRepair", wantErr: []string{"--feature-gates", `"NodeRepair"`}},
 		{name: "two listeners on one port", args: "--cluster-name=demo --metrics-port=8081", wantErr: []string{"--metrics-port and --health-probe-port are both 8081"}},
 		{name: "unknown flag", args: "--cluster=demo", wantErr: []string{"-cluster"}},
 		{name: "stray argument", args: "--cluster-name=demo now", wantErr: []string{`unexpected argument "now"`}},
@@ -106,13 +102,5 @@ func TestStripPodKeepsWhatADrainReads(t *testing.T) {
 	}
 	if other, err := stripPod("tombstone"); err != nil || other != "tombstone" {
 		t.Errorf("other objects become %v, error %v", other, err)
-	}
-}
-
-func TestRepairIsAGate(t *testing.T) {
-	for gates, want := range map[string]bool{"": false, "NodeRepair=true": true, "NodeRepair=false": false, "Other=true, NodeRepair=1": true} {
-		if got := (options{FeatureGates: gates}).repairs(); got != want {
-			t.Errorf("with gates %q repairs is %v, want %v", gates, got, want)
-		}
 	}
 }

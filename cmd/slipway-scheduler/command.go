@@ -34,12 +34,9 @@ import (
 )
 
 func newCommand() *cobra.Command {
-	// Before the gates become flags: their defaults are fixed then.
-	if err := preferAsyncAPICalls(); err != nil {
-		klog.Background().Error(err, "Choosing feature gate defaults failed")
-	}
-	// What is wrong with the gates or the environment is told when the command runs: --help must work regardless.
-	early := preferAsyncAPICalls()
+	// Before the gates become a flag: what there is and its defaults are fixed then. What is wrong with them or the environment is
+	// told when the command runs: --help must work regardless.
+	early := errors.Join(preferAsyncAPICalls(), addKarpenterGates(os.Getenv))
 	opts := options.NewOptions()
 	var own slipwayOptions
 	early = errors.Join(early, own.add(opts.Flags.FlagSet("slipway"), os.Getenv))

@@ -6,9 +6,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -50,6 +52,17 @@ func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *
 	return out, nil
 }
 
+// settle bounds the wait for pods that the scheduler is binding to nodes which were just tainted: bindings take milliseconds.
+const settle = 2 * time.Second
+
+// rival tells who else owns node classes, by the lease of the name; nil without one.
+func rival(live client.Reader, name string) disruption.Rival {
+	if name == "" {
+		return nil
+	}
+	return &disruption.Lease{Live: live, Name: name, Clock: clock.RealClock{}}
+}
+
 // newDisruption builds what takes nodes away and connects it with the informers, which are not started yet.
 func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache) (*disruption.Controller, error) {
 	core := d.config.InformerFactory.Core().V1()
@@ -71,7 +84,9 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
 		Views: prov, Seats: prov, Judge: moves{j.Judge, prov}, Instances: cloud,
-		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(), Repair: d.options.nodeRepair,
+		Rival:  rival(live, d.options.karpenterLease),
+		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
+		Repair: utilfeature.DefaultFeatureGate.Enabled(nodeRepair), Settle: settle,
 	})
 	if _, err := pods.AddEventHandler(c.PodEvents()); err != nil {
 		return nil, fmt.Errorf("watching Pods: %w", err)

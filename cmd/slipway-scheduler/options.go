@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/features"
 	"sigs.k8s.io/yaml"
@@ -34,7 +35,8 @@ type slipwayOptions struct {
 	serveSchedulers  []string
 	// disableDisruption leaves all nodes where they are, drifted and expired ones too.
 	disableDisruption bool
-	nodeRepair        bool
+	// karpenterLease is the name of the lease whose holder owns the classes of karpenter.k8s.aws.
+	karpenterLease string
 	// catalogNamespace is where catalogues are published; they are not if it is empty.
 	catalogNamespace string
 }
@@ -48,7 +50,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.Float64Var(&o.vmMemoryOverhead, "vm-memory-overhead-percent", 0.075, "Share of an instance's memory that its node does not see, 0 to 1, for types no node has been seen of.")
 	fs.IntVar(&o.reservedENIs, "reserved-enis", 0, "Network interfaces of each instance that pods cannot use.")
 	fs.BoolVar(&o.disableDisruption, "disable-disruption", false, "Take no node away: no consolidation, drift or expiry.")
-	fs.BoolVar(&o.nodeRepair, "node-repair", false, "Replace nodes whose conditions say that they are broken (Karpenter's feature gate NodeRepair).")
+	fs.StringVar(&o.karpenterLease, "karpenter-lease-name", "karpenter-leader-election", "Name of Karpenter's leader lease, in whatever namespace: nodes with classes of karpenter.k8s.aws are left alone while somebody but Slipway holds one. Not looked at if empty.")
 	fs.StringVar(&o.catalogNamespace, "catalog-namespace", "", "Namespace in which what can be bought is published for slipway-webhook, which has no rights in AWS. Not published if empty.")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
@@ -96,6 +98,47 @@ func preferAsyncAPICalls() error {
 	}
 	if err := gate.OverrideDefault(features.SchedulerAsyncAPICalls, true); err != nil {
 		return fmt.Errorf("choosing the defaults of feature gates: %w", err)
+	}
+	return nil
+}
+
+// nodeRepair is Karpenter's gate for replacing nodes whose conditions say that they are broken.
+const nodeRepair featuregate.Feature = "NodeRepair"
+
+// addKarpenterGates makes Karpenter's feature gates known, with its defaults, so that its --feature-gates and FEATURE_GATES can be
+// taken over as they are. Only NodeRepair means anything here: what is behind the others is always on, or not there at all. Like
+// preferAsyncAPICalls it has to come before the gates' flag is made. The flag overrides the environment.
+func addKarpenterGates(getenv func(string) string) error {
+	gate := utilfeature.DefaultMutableFeatureGate
+	alpha := featuregate.FeatureSpec{PreRelease: featuregate.Alpha}
+	beta := featuregate.FeatureSpec{PreRelease: featuregate.Beta, Default: true}
+	gates := map[featuregate.Feature]featuregate.FeatureSpec{
+		nodeRepair: alpha, "ReservedCapacity": beta, "SpotToSpotConsolidation": alpha, "NodeOverlay": alpha, "StaticCapacity": alpha, "CapacityBuffer": alpha,
+	}
+	known := gate.GetAll()
+	for name := range gates {
+		if _, ok := known[name]; ok {
+			delete(gates, name) // the second time
+		}
+	}
+	if len(gates) > 0 { // once they are a flag, not even none can be added
+		if err := gate.Add(gates); err != nil {
+			return fmt.Errorf("adding Karpenter's feature gates: %w", err)
+		}
+	}
+	value := getenv("FEATURE_GATES")
+	if value == "" {
+		return nil
+	}
+	known = gate.GetAll()
+	for part := range strings.SplitSeq(value, ",") { // a gate remembers what it does not know, and refuses everything from then on
+		name, _, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if _, ok := known[featuregate.Feature(name)]; !ok && name != "" && name != "AllAlpha" && name != "AllBeta" {
+			return fmt.Errorf("environment variable FEATURE_GATES: %q: unrecognized feature gate %q", value, name)
+		}
+	}
+	if err := gate.Set(value); err != nil {
+		return fmt.Errorf("environment variable FEATURE_GATES: %q: %w", value, err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
@@ -32,18 +33,18 @@ func TestSlipwayOptions(t *testing.T) {
 		want    slipwayOptions
 		wantErr []string
 	}{
-		{name: "defaults", args: []string{"--cluster-name=demo"}, want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075, startupTimeout: 30 * time.Second}},
+		{name: "defaults", args: []string{"--cluster-name=demo"}, want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075, startupTimeout: 30 * time.Second, karpenterLease: "karpenter-leader-election"}},
 		{
 			name: "environment",
 			env: map[string]string{
 				"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://api", "CLUSTER_CA_BUNDLE": "Q0E=",
 				"VM_MEMORY_OVERHEAD_PERCENT": "0.1", "RESERVED_ENIS": "1", "ISOLATED_VPC": "true",
 			},
-			want: slipwayOptions{clusterName: "demo", clusterEndpoint: "https://api", clusterCABundle: "Q0E=", vmMemoryOverhead: 0.1, reservedENIs: 1, isolatedVPC: true, startupTimeout: 30 * time.Second},
+			want: slipwayOptions{clusterName: "demo", clusterEndpoint: "https://api", clusterCABundle: "Q0E=", vmMemoryOverhead: 0.1, reservedENIs: 1, isolatedVPC: true, startupTimeout: 30 * time.Second, karpenterLease: "karpenter-leader-election"},
 		},
 		{
 			name: "flag over environment", env: map[string]string{"CLUSTER_NAME": "other"}, args: []string{"--cluster-name=demo"},
-			want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075, startupTimeout: 30 * time.Second},
+			want: slipwayOptions{clusterName: "demo", vmMemoryOverhead: 0.075, startupTimeout: 30 * time.Second, karpenterLease: "karpenter-leader-election"},
 		},
 		{
 			name: "all wrong at once", args: []string{"--cluster-endpoint=http://api", "--vm-memory-overhead-percent=1", "--reserved-enis=-1", "--startup-timeout=0s"},
@@ -120,6 +121,55 @@ func TestAsyncAPICallsAreOnByDefault(t *testing.T) {
 	}
 	if !utilfeature.DefaultFeatureGate.Enabled(features.SchedulerAsyncAPICalls) {
 		t.Error("SchedulerAsyncAPICalls is off, want it on unless a flag turns it off")
+	}
+}
+
+// Karpenter's gates are known, by flag and by its environment variable; what neither knows is refused.
+func TestKarpentersGates(t *testing.T) {
+	registry := compatibility.DefaultComponentGlobalsRegistry
+	off := func() {
+		registry.Reset() // it remembers flags beyond the command they belong to
+		if err := utilfeature.DefaultMutableFeatureGate.Set("NodeRepair=false,SpotToSpotConsolidation=false"); err != nil {
+			t.Error(err)
+		}
+	}
+	newCommand() // makes the gates known
+	t.Cleanup(off)
+	for name, tc := range map[string]struct {
+		env, flag string
+		want      bool
+		wantErr   string
+	}{
+		"neither":              {},
+		"flag":                 {flag: "NodeRepair=true,SpotToSpotConsolidation=true", want: true},
+		"environment":          {env: "NodeRepair=true,ReservedCapacity=true,NodeOverlay=false", want: true},
+		"the flag counts more": {env: "NodeRepair=true", flag: "NodeRepair=false"},
+		"unknown":              {env: "NodeRepairs=true", wantErr: "FEATURE_GATES"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			off()
+			t.Setenv("FEATURE_GATES", tc.env)
+			cmd := newCommand()
+			cmd.SetArgs([]string{})
+			cmd.SilenceErrors, cmd.SilenceUsage = true, true
+			if tc.wantErr != "" {
+				if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+					t.Errorf("error = %v, want one naming %s", err, tc.wantErr)
+				}
+				return
+			}
+			if tc.flag != "" {
+				if err := cmd.Flags().Set("feature-gates", tc.flag); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := cmd.PersistentPreRunE(cmd, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := utilfeature.DefaultFeatureGate.Enabled(nodeRepair); got != tc.want {
+				t.Errorf("NodeRepair is %v, want %v", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -168,6 +168,9 @@ const (
 	AvoidAnnotation = "slipway.sh/avoid-offering"
 )
 
+// LeaseHolderPrefix begins the name by which a process of Slipway holds Karpenter's leader lease.
+const LeaseHolderPrefix = "slipway_"
+
 // String returns type/zone/capacity type, and the reservation for those that have one.
 func (k OfferingKey) String() string {
 	s := k.InstanceType + "/" + k.Zone + "/" + k.CapacityType

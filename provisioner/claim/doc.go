@@ -13,8 +13,6 @@
 //     launched, registered or initialized in time, and ends claims that are deleted.
 //   - [NodeReconciler] deletes the claim of a Node that is deleted by hand, and
 //     lets go of Nodes that have no claim any more.
-//   - [HealthReconciler] replaces nodes that have been unhealthy for long, unless
-//     a fifth of their pool is (Karpenter's feature NodeRepair, off by default).
 //   - [Collector] ends instances that no claim stands for and claims whose
 //     instance is gone.
 //

@@ -22,7 +22,6 @@ const (
 	endLaunch         = "launch_timeout"
 	endRegistration   = "registration_timeout"
 	endInitialization = "initialization_timeout" // Karpenter has none
-	endUnhealthy      = "unhealthy"
 	endGone           = "garbage_collected"
 )
 
@@ -91,8 +90,6 @@ func eventReason(reason string) string {
 		return "RegistrationTimeout"
 	case endInitialization:
 		return "InitializationTimeout"
-	case endUnhealthy:
-		return "Unhealthy"
 	default:
 		return "InstanceGone"
 	}

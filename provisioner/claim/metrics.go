@@ -14,8 +14,6 @@ type Metrics struct {
 	NodesDrained     *prometheus.CounterVec
 	ClaimsTerminated *prometheus.CounterVec
 	ClaimsDisrupted  *prometheus.CounterVec
-	// UnhealthyDisrupted counts claims of nodes that were replaced because they did not work.
-	UnhealthyDisrupted *prometheus.CounterVec
 	// Orphans counts instances that were ended because no claim stood for them.
 	Orphans prometheus.Counter
 }
@@ -26,12 +24,11 @@ func NewMetrics() *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &Metrics{
-		NodesCreated:       counter("karpenter_nodes_created_total", "Nodes that were registered.", "nodepool", "zone"),
-		NodesTerminated:    counter("karpenter_nodes_terminated_total", "Nodes that were let go after their instance had ended.", "nodepool", "zone"),
-		NodesDrained:       counter("karpenter_nodes_drained_total", "Nodes that all pods that have to leave have left.", "nodepool"),
-		ClaimsTerminated:   counter("karpenter_nodeclaims_terminated_total", "NodeClaims whose end is complete.", "nodepool", "capacity_type", "zone"),
-		ClaimsDisrupted:    counter("karpenter_nodeclaims_disrupted_total", "NodeClaims deleted by Slipway, by reason.", "reason", "nodepool", "capacity_type"),
-		UnhealthyDisrupted: counter("karpenter_nodeclaims_unhealthy_disrupted_total", "NodeClaims deleted because their node was unhealthy, by its condition.", "condition", "nodepool", "capacity_type", "image_id"),
+		NodesCreated:     counter("karpenter_nodes_created_total", "Nodes that were registered.", "nodepool", "zone"),
+		NodesTerminated:  counter("karpenter_nodes_terminated_total", "Nodes that were let go after their instance had ended.", "nodepool", "zone"),
+		NodesDrained:     counter("karpenter_nodes_drained_total", "Nodes that all pods that have to leave have left.", "nodepool"),
+		ClaimsTerminated: counter("karpenter_nodeclaims_terminated_total", "NodeClaims whose end is complete.", "nodepool", "capacity_type", "zone"),
+		ClaimsDisrupted:  counter("karpenter_nodeclaims_disrupted_total", "NodeClaims deleted by Slipway, by reason.", "reason", "nodepool", "capacity_type"),
 		Orphans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slipway_orphan_instances_terminated_total",
 			Help: "Instances that were terminated because no NodeClaim stood for them.",
@@ -41,5 +38,5 @@ func NewMetrics() *Metrics {
 
 // Collectors returns everything that has to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.NodesCreated, m.NodesTerminated, m.NodesDrained, m.ClaimsTerminated, m.ClaimsDisrupted, m.UnhealthyDisrupted, m.Orphans}
+	return []prometheus.Collector{m.NodesCreated, m.NodesTerminated, m.NodesDrained, m.ClaimsTerminated, m.ClaimsDisrupted, m.Orphans}
 }

@@ -70,10 +70,11 @@ func (r *Reconciler) finalize(ctx context.Context, claim *karpv1.NodeClaim) (rec
 func (r *Reconciler) deadline(ctx context.Context, claim *karpv1.NodeClaim) (*time.Time, error) {
 	if text, ok := claim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey]; ok {
 		at, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			return nil, fmt.Errorf("reading annotation %q of NodeClaim %q: %w", karpv1.NodeClaimTerminationTimestampAnnotationKey, claim.Name, err)
+		if err == nil {
+			return &at, nil
 		}
-		return &at, nil
+		// Written by hand: it must not keep the claim for ever.
+		log.FromContext(ctx).Info("the claim's termination time cannot be read; its terminationGracePeriod counts", "reason", err.Error())
 	}
 	if claim.Spec.TerminationGracePeriod == nil {
 		return nil, nil

@@ -118,6 +118,19 @@ func TestTerminationCases(t *testing.T) {
 			t.Errorf("terminated %v, which may be another claim's", r.cloud.terminated)
 		}
 	})
+	t.Run("a termination time that cannot be read is none", func(t *testing.T) {
+		c, n := running()
+		r := newRig(t, c.Annotation(karpv1.NodeClaimTerminationTimestampAnnotationKey, "tomorrow").Obj(), n.Obj())
+		r.drainer.drains = []Drainage{{}}
+		r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+		r.delete(r.claim("claim"))
+		r.reconcile("claim")
+		r.clock.Step(time.Minute)
+		r.reconcile("claim")
+		if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" || r.drainer.deadlines[0] != nil {
+			t.Errorf("terminated, with deadline %v (-want +got):\n%s", r.drainer.deadlines[0], d)
+		}
+	})
 	t.Run("what blocks a drain is on the claim, and the deadline is told to the drain", func(t *testing.T) {
 		c, n := running()
 		claim := c.Obj()
