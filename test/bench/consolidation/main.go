@@ -15,6 +15,8 @@
 //	shrink      shrink-1000 s                75 % of the pods of 1,000 nodes go at once: time spent deciding until the price is
 //	                                         within 3 % of the bound (booting and draining not included)
 //	            shrink-1000-cost ratio       price at rest over the bound
+//	            shrink-1000-tenth-cost ratio the same under a budget of 10 %: what the nodes cost until nobody could be above
+//	                                         the bound any more, over the least that budget allows
 //	cost        consolidation-cost ratio     300 nodes run to rest: price over the bound
 //	            consolidation-replaced-twice count          nodes bought by consolidation and taken away by it again
 //	            consolidation-evictions-per-dollar count    pods moved for each dollar an hour saved
@@ -23,6 +25,8 @@
 //	drift       drift-500-violations count   500 nodes drift under a budget of 10 %: instants with more than that in flight,
 //	                                         budgets of pods broken, and nodes not replaced
 //	violations  disruption-violations count  seeded runs in which budgets, PodDisruptionBudgets and annotations change meanwhile
+//	moves       moves-50-unready s           fifty workloads of one replica leave their nodes: how long they were without a ready
+//	                                         pod, together; drained by package drain, with their controllers played
 package main
 
 import (
@@ -45,7 +49,7 @@ func main() { os.Exit(command()) }
 func command() int {
 	log.SetLogger(logr.Discard())
 	r := &report{}
-	flag.StringVar(&r.only, "only", "pass,incremental,shrink,cost,churn,drift,violations", "parts to run")
+	flag.StringVar(&r.only, "only", "pass,incremental,shrink,cost,churn,drift,violations,moves", "parts to run")
 	flag.Uint64Var(&r.seed, "seed", 1, "of all draws")
 	flag.IntVar(&r.runs, "runs", 200, "seeded runs of part violations")
 	flag.Parse()
@@ -77,7 +81,7 @@ func (r *report) run(ctx context.Context) error {
 		return err
 	}
 	parts := map[string]func(context.Context) error{
-		"pass": r.pass, "incremental": r.incremental, "shrink": r.shrink, "cost": r.cost, "churn": r.churn, "drift": r.drift, "violations": r.violations,
+		"pass": r.pass, "incremental": r.incremental, "shrink": r.shrink, "cost": r.cost, "churn": r.churn, "drift": r.drift, "violations": r.violations, "moves": r.moves,
 	}
 	for name := range strings.SplitSeq(r.only, ",") {
 		part, ok := parts[name]

@@ -19,7 +19,7 @@ import (
 // pass measures one decision with everything to be looked at.
 func (r *report) pass(context.Context) error {
 	for _, nodes := range []int{1000, 5000} {
-		c, _, err := r.cluster(nodes, 0.4)
+		c, _, err := r.cluster(nodes, 0.4, "")
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func peak() (float64, error) {
 
 // incremental measures a decision after one pod has come or gone.
 func (r *report) incremental(context.Context) error {
-	c, w, err := r.cluster(1000, 1)
+	c, w, err := r.cluster(1000, 1, "")
 	if err != nil {
 		return err
 	}
@@ -107,42 +107,9 @@ func (r *report) incremental(context.Context) error {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// shrink lets three quarters of the pods go at once.
-func (r *report) shrink(context.Context) error {
-	c, _, err := r.cluster(1000, 0.25)
-	if err != nil {
-		return err
-	}
-	least, err := lowest(c)
-	if err != nil {
-		return err
-	}
-	before, nodes := c.Price(), len(c.Machines)
-	spent, reached, evictions := time.Duration(0), time.Duration(-1), 0
-	err = rest(c, disruption.NewMemory(), 10*time.Second, func(_ disruption.Decision, took time.Duration, _ []*model.Machine, evicted int) {
-		spent += took
-		evictions += evicted
-		if reached < 0 && c.Price() <= 1.03*least {
-			reached = spent
-		}
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("shrink: %d nodes at $%.2f became %d at $%.2f, bound $%.2f, %d pods moved, %.2f s of deciding\n",
-		nodes, before, len(c.Machines), c.Price(), least, evictions, spent.Seconds())
-	if reached >= 0 {
-		r.figure("shrink-1000", reached.Seconds(), "s")
-	} else {
-		fmt.Println("shrink: NOT within 3 % of the bound")
-	}
-	r.figure("shrink-1000-cost", c.Price()/least, "ratio")
-	return nil
-}
-
 // cost runs 300 nodes at 40 % use to rest.
 func (r *report) cost(context.Context) error {
-	c, _, err := r.cluster(300, 0.4)
+	c, _, err := r.cluster(300, 0.4, "")
 	if err != nil {
 		return err
 	}
@@ -178,7 +145,7 @@ func (r *report) cost(context.Context) error {
 
 // churn replaces a tenth of the pods each minute.
 func (r *report) churn(context.Context) error {
-	c, w, err := r.cluster(100, 1)
+	c, w, err := r.cluster(100, 1, "")
 	if err != nil {
 		return err
 	}

@@ -283,6 +283,9 @@ func (u *run) watched(ctx context.Context, known map[string]bool) error {
 		is := c.DeletionTimestamp != nil || c.Annotations[disruption.RecordAnnotation] != ""
 		if is && !before[c.Name] {
 			begun++
+			if err := u.begun(ctx, c); err != nil {
+				return err
+			}
 		}
 		if c.DeletionTimestamp != nil && !deleted[c.Name] {
 			known[c.Name] = true
@@ -301,6 +304,26 @@ func (u *run) watched(ctx context.Context, known map[string]bool) error {
 	}
 	if begun > 0 && n > allowed {
 		u.wrong = append(u.wrong, fmt.Sprintf("%d of %d nodes are disrupted, %d begun in this pass, %d are allowed", n, total, begun, allowed))
+	}
+	return nil
+}
+
+// begun checks the PodDisruptionBudgets of the pods of a claim whose disruption was begun in this pass.
+func (u *run) begun(ctx context.Context, c *karpv1.NodeClaim) error {
+	var pods corev1.PodList
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := u.Kube.List(ctx, &pods, client.MatchingFields{"spec.nodeName": "node-" + c.Name}); err != nil {
+		return err
+	}
+	if err := u.Kube.List(ctx, &budgets); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		for k := range budgets.Items {
+			if b := &budgets.Items[k]; b.Name == pods.Items[i].Labels["app"] && b.Status.DisruptionsAllowed == 0 {
+				u.wrong = append(u.wrong, fmt.Sprintf("claim %s was begun with pod %s on it, which budget %s does not let go", c.Name, pods.Items[i].Name, b.Name))
+			}
+		}
 	}
 	return nil
 }

@@ -64,8 +64,8 @@ func (r *report) pools(cores ...string) []*capacity.Pool {
 const podsPerNode = 70
 
 // cluster has so many nodes of 16 vCPU, filled by the planner, of whose pods the given share is left, an hour later. From then
-// on nodes of 2 to 32 vCPU can be bought.
-func (r *report) cluster(nodes int, left float64) (*model.Cluster, *workload, error) {
+// on nodes of 2 to 32 vCPU can be bought. budget is the pool's, 100 % if empty.
+func (r *report) cluster(nodes int, left float64, budget string) (*model.Cluster, *workload, error) {
 	w := newWorkload(r.seed)
 	result := plan.Solve(plan.Input{View: &capacity.View{Pools: r.pools("16")}, Pods: w.pods(nodes * podsPerNode)})
 	if len(result.Unplaced) > 0 {
@@ -75,7 +75,11 @@ func (r *report) cluster(nodes int, left float64) (*model.Cluster, *workload, er
 		return nil, nil, fmt.Errorf("%d pods need %d nodes only, not %d", nodes*podsPerNode, len(result.Launches), nodes)
 	}
 	result.Launches = result.Launches[:nodes]
-	c := model.New(r.pools("2", "4", "8", "16", "32"), nil)
+	c := model.New(r.pools("2", "4", "8", "16", "32"), func(b *builder.NodePoolBuilder) {
+		if budget != "" {
+			b.Budget(budget)
+		}
+	})
 	for _, l := range result.Launches {
 		m := c.Buy(l.Pool.Name, l.Offerings[0])
 		for _, p := range l.Pods {

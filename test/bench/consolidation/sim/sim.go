@@ -45,6 +45,12 @@ type Cluster struct {
 	Broken func(*karpv1.NodeClaim) bool
 	// BeforeWrite is called before the named kind of object is written, with what is done to it; an error fails the write.
 	BeforeWrite func(verb string, o client.Object) error
+	// Waiting are pods that are about to be planned.
+	Waiting map[types.UID]bool
+	// Rival owns the classes of karpenter.k8s.aws if it says so; nil for nobody. Set it before Restart.
+	Rival disruption.Rival
+	// Repair has broken nodes replaced. Set it before Restart.
+	Repair bool
 	// Judged are what the judge refuses, by pod name.
 	Judged map[string]string
 	// JudgeErr is what the judge fails with.
@@ -102,6 +108,7 @@ func (c *Cluster) Restart() {
 	c.Controller = disruption.New(disruption.Options{
 		Kube: c.Kube, Live: c.Kube, Pods: c.stores.pods, Nodes: corelisters.NewNodeLister(c.stores.nodes),
 		PDBs: policylisters.NewPodDisruptionBudgetLister(c.stores.pdbs), Views: c, Seats: c, Judge: c, Events: c, Clock: c.Clock,
+		Rival: c.Rival, Repair: c.Repair,
 	})
 	c.held = nil
 }
@@ -158,6 +165,9 @@ func (c *Cluster) Pod(p *corev1.Pod) *capacity.Pod { return c.views.Pod(p) }
 
 // Awaited implements disruption.Seats: pods wait for nobody here.
 func (c *Cluster) Awaited(string) bool { return false }
+
+// Waits implements disruption.Seats.
+func (c *Cluster) Waits(pod types.UID) (waits, known bool) { return c.Waiting[pod], true }
 
 // Bought implements disruption.Seats: views have every claim here.
 func (c *Cluster) Bought(claim *karpv1.NodeClaim) {
