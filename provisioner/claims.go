@@ -46,6 +46,7 @@ type draft struct {
 // of a launch whose pool is gone meanwhile are planned again; the other launches go on.
 func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods map[types.UID]*corev1.Pod, offered map[types.UID]time.Time, now time.Time) []draft {
 	groups := groupLaunches(launches)
+	images := imagesByPool(launches, pods)
 	out := make([]draft, 0, len(launches))
 	for i, l := range launches {
 		var d draft
@@ -71,6 +72,9 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 		d.claim = launch.NewClaim(np, l)
 		a := d.claim.Annotations
 		a[PodsAnnotation] = joinPods(d.pods)
+		if list := images[l.Pool.Name]; list != "" {
+			a[launch.ImagesAnnotation] = list
+		}
 		if ahead := len(d.places) - len(d.pods); ahead > 0 {
 			a[AheadAnnotation] = strconv.Itoa(ahead)
 		}
@@ -81,6 +85,24 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 			a[launch.LaunchGroupAnnotation] = groups[i]
 		}
 		out = append(out, d)
+	}
+	return out
+}
+
+// imagesByPool lists the images of the pods that nodes of each pool are bought for. It is one list for all claims of a pool:
+// they boot from the same launch template.
+func imagesByPool(launches []plan.Launch, pods map[types.UID]*corev1.Pod) map[string]string {
+	members := map[string][]*corev1.Pod{}
+	for _, l := range launches {
+		for _, q := range l.Pods {
+			if pod := pods[q.UID]; pod != nil {
+				members[l.Pool.Name] = append(members[l.Pool.Name], pod)
+			}
+		}
+	}
+	out := make(map[string]string, len(members))
+	for pool, of := range members {
+		out[pool] = strings.Join(launch.ImagesOf(of), ",")
 	}
 	return out
 }

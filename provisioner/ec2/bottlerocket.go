@@ -52,6 +52,17 @@ func bottlerocketUserData(b Bootstrap) (string, error) {
 		taints[t.Key] = append(list, t.Value+":"+string(t.Effect))
 	}
 	kubernetes["node-taints"] = taints
+	if len(b.Images) > 0 {
+		pods, err := kubernetes.descend([]string{"static-pods"})
+		if err != nil {
+			return "", invalid("spec.userData: settings.kubernetes: %w", err)
+		}
+		manifest, err := pullPod(b.Images)
+		if err != nil {
+			return "", err
+		}
+		pods[pullUnit] = tomlTable{"enabled": tomlRaw("true"), "manifest": manifest}
+	}
 	if b.RAID0 {
 		commands, err := doc.descend([]string{"settings", "bootstrap-commands"})
 		if err != nil {

@@ -36,6 +36,9 @@ type Bootstrap struct {
 	RAID0 bool
 	// Custom is the class's spec.userData, in the family's own format.
 	Custom string
+	// Images are pulled while the node boots, where the family can ([Prepulls]) and as far as user data has room: all of them
+	// or none. Each has to be an [ImageName].
+	Images []string
 }
 
 // ClassBootstrap returns what the class says of the bootstrap: all but labels, taints and a number of pods.
@@ -52,8 +55,22 @@ func ClassBootstrap(cluster Cluster, class *v1.EC2NodeClass) Bootstrap {
 // family join the cluster. Errors are of kind Invalid: the family is not
 // supported, something required is missing, or the user's part cannot be merged.
 func UserData(family string, b Bootstrap) (string, error) {
-	var text string
-	var err error
+	text, err := familyUserData(family, b)
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxUserData && len(b.Images) > 0 {
+		b.Images = nil // they are a help, and no reason to refuse a class
+		return UserData(family, b)
+	}
+	if len(text) > maxUserData {
+		return "", &capacity.Error{Kind: capacity.Invalid, Code: CodeUserDataTooLong, Err: fmt.Errorf(
+			"spec.userData: %d bytes with what Slipway adds are more than EC2's limit of %d", len(text), maxUserData)}
+	}
+	return text, nil
+}
+
+func familyUserData(family string, b Bootstrap) (text string, err error) {
 	switch family {
 	case v1.AMIFamilyAL2023:
 		text, err = nodeadmUserData(b)
@@ -68,14 +85,7 @@ func UserData(family string, b Bootstrap) (string, error) {
 	default:
 		_, err = familyOf(family)
 	}
-	if err != nil {
-		return "", err
-	}
-	if len(text) > maxUserData {
-		return "", &capacity.Error{Kind: capacity.Invalid, Code: CodeUserDataTooLong, Err: fmt.Errorf(
-			"spec.userData: %d bytes with what Slipway adds are more than EC2's limit of %d", len(text), maxUserData)}
-	}
-	return text, nil
+	return text, err
 }
 
 func (c Cluster) check() error {
@@ -153,6 +163,9 @@ func nodeadmUserData(b Bootstrap) (string, error) {
 	text, err := yaml.Marshal(n)
 	if err != nil {
 		return "", invalid("writing the NodeConfig: %w", err)
+	}
+	if len(b.Images) > 0 {
+		parts = append(parts, mimePart{header: shellHeader, body: pullScript(b.Images)})
 	}
 	return mimeArchive(append(parts, mimePart{header: nodeConfigHeader, body: string(text)})), nil
 }

@@ -64,6 +64,7 @@ Content-Type: application/node.eks.aws
 YXBpVmVyc2lvbjogbm9kZS5la3MuYXdzL3YxYWxwaGExCg==
 --BOUNDARY--
 `
+	images := []string{"111122223333.dkr.ecr.eu-west-1.amazonaws.com/web:1", "nginx@sha256:" + strings.Repeat("0a", 32)}
 	tests := []struct {
 		golden string
 		family string
@@ -76,6 +77,14 @@ YXBpVmVyc2lvbjogbm9kZS5la3MuYXdzL3YxYWxwaGExCg==
 			b.Custom = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  featureGates:\n    FastImagePull: true\n"
 		})},
 		{"al2023_mime.txt", v1.AMIFamilyAL2023, bootstrap(func(b *Bootstrap) { b.Custom = "\n" + archive })},
+		{"al2023_images.txt", v1.AMIFamilyAL2023, bootstrap(func(b *Bootstrap) {
+			b.Images = images
+			b.Custom = "#!/bin/bash\necho hello\n"
+		})},
+		{"bottlerocket_images.toml", v1.AMIFamilyBottlerocket, bootstrap(func(b *Bootstrap) {
+			b.Images = images
+			b.Custom = "[settings.kubernetes.static-pods.theirs]\nenabled = true\nmanifest = \"e30=\"\n"
+		})},
 		{"bottlerocket.toml", v1.AMIFamilyBottlerocket, bootstrap(nil)},
 		{"bottlerocket_full.toml", v1.AMIFamilyBottlerocket, bootstrap(func(b *Bootstrap) {
 			b.Kubelet, b.RAID0 = kubelet(), true

@@ -6,6 +6,8 @@ package interruption
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -61,29 +63,39 @@ func (p *Poller) Start(ctx context.Context) error {
 	}
 }
 
-// poll asks once and reacts. One instance's failure does not keep the others from being dealt with.
+// poll asks once and reacts to all troubles at the same time: they often have one cause, and what they hit is replaced
+// together. One instance's failure does not keep the others from being dealt with.
 func (p *Poller) poll(ctx context.Context) error {
 	troubles, err := p.reader.InstancesInTrouble(ctx)
 	if err != nil {
 		return err
 	}
 	now := p.reactor.Clock.Now()
+	var mu sync.Mutex
 	seen := map[string]bool{}
 	var first error
+	var wg sync.WaitGroup
 	for _, t := range troubles {
 		kind, category := judge(t, now)
 		if kind == None {
 			continue
 		}
-		ours, err := p.reactor.react(ctx, notice{kind: kind, instances: []string{t.ID}, at: now})
-		if err != nil && first == nil {
-			first = fmt.Errorf("reacting to the status of instance %q: %w", t.ID, err)
-		}
-		if !ours {
-			continue
-		}
-		key := t.ID + "/" + category
-		if seen[key] = true; !p.seen[key] {
+		wg.Go(func() {
+			ours, err := p.reactor.react(ctx, notice{kind: kind, instances: []string{t.ID}, at: now})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && first == nil {
+				first = fmt.Errorf("reacting to the status of instance %q: %w", t.ID, err)
+			}
+			if ours {
+				seen[t.ID+"/"+category] = true
+			}
+		})
+	}
+	wg.Wait()
+	for key := range seen {
+		if !p.seen[key] {
+			_, category, _ := strings.Cut(key, "/")
 			p.reactor.Metrics.Unhealthy.WithLabelValues(category).Inc()
 		}
 	}

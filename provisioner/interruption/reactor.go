@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,21 +121,29 @@ func New(o Options) *Reactor {
 	return &Reactor{Options: o, buyer: newBuyer(o), ends: make(chan struct{}, endings), reactions: map[types.UID]*reaction{}}
 }
 
-// react deals with every claim the notice is about and reports whether there was any. Instances of others are none of its
-// business.
+// react deals with every claim the notice is about, all at the same time, so that they are replaced together, and reports
+// whether there was any. Instances of others are none of its business.
 func (r *Reactor) react(ctx context.Context, n notice) (ours bool, err error) {
+	found, errs := make([]bool, len(n.instances)), make([]error, len(n.instances))
+	var wg sync.WaitGroup
+	for i, id := range n.instances {
+		wg.Go(func() { found[i], errs[i] = r.instance(ctx, n, id) })
+	}
+	wg.Wait()
+	return slices.Contains(found, true), errors.Join(errs...)
+}
+
+// instance reacts to what a notice says about one instance.
+func (r *Reactor) instance(ctx context.Context, n notice, id string) (ours bool, err error) {
+	var claims karpv1.NodeClaimList
+	if err := r.Kube.List(ctx, &claims, client.MatchingFields{fieldInstanceID: id}); err != nil {
+		return false, fmt.Errorf("listing the NodeClaims of instance %q: %w", id, err)
+	}
 	var errs []error
-	for _, id := range n.instances {
-		var claims karpv1.NodeClaimList
-		if err := r.Kube.List(ctx, &claims, client.MatchingFields{fieldInstanceID: id}); err != nil {
-			errs = append(errs, fmt.Errorf("listing the NodeClaims of instance %q: %w", id, err))
-			continue
-		}
-		for i := range claims.Items {
-			if c := &claims.Items[i]; managed(c) {
-				ours = true
-				errs = append(errs, r.once(ctx, n, c))
-			}
+	for i := range claims.Items {
+		if c := &claims.Items[i]; managed(c) {
+			ours = true
+			errs = append(errs, r.once(ctx, n, c))
 		}
 	}
 	return ours, errors.Join(errs...)

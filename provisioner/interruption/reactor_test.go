@@ -580,6 +580,45 @@ func TestPoll(t *testing.T) {
 	}
 }
 
+// What one cause hits is replaced together, whether EC2's status or one message tells of it.
+func TestOneCauseIsAnsweredOnce(t *testing.T) {
+	now := time.Now()
+	for name, tell := range map[string]func(*rig, context.Context) error{
+		"status": func(r *rig, ctx context.Context) error {
+			var troubles statusReader
+			for n := range 10 {
+				troubles = append(troubles, ec2.InstanceTrouble{ID: fmt.Sprintf("i-%d", n), System: now.Add(-time.Hour)})
+			}
+			return NewPoller(r.Reactor, troubles).poll(ctx)
+		},
+		"health event": func(r *rig, ctx context.Context) error {
+			n := notice{kind: ScheduledChange}
+			for i := range 10 {
+				n.instances = append(n.instances, fmt.Sprintf("i-%d", i))
+			}
+			_, err := r.react(ctx, n)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var objects []client.Object
+				for n := range 10 {
+					claim, node := spot(n)
+					objects = append(objects, claim, node, pod(node.Name, fmt.Sprintf("web-%d", n), "900m").Obj())
+				}
+				r := newRig(t, objects...)
+				if err := tell(r, logr.NewContext(t.Context(), logr.Discard())); err != nil {
+					t.Fatal(err)
+				}
+				if made := r.replacements(); len(made) != 5 {
+					t.Errorf("%d replacements for ten half empty nodes, want 5", len(made))
+				}
+			})
+		})
+	}
+}
+
 type statusReader []ec2.InstanceTrouble
 
 func (s statusReader) InstancesInTrouble(context.Context) ([]ec2.InstanceTrouble, error) {

@@ -50,7 +50,10 @@
 // carries only what all nodes of a pool have in common: the pool's own labels,
 // the nodepool label, its taints, its startup taints, karpenter.sh/unregistered
 // and karpenter.sh/do-not-sync-taints (because the kubelet has set all the
-// taints already, an agent may remove a startup taint before registration).
+// taints already, an agent may remove a startup taint before registration),
+// and the images that nodes of the pool pull while they boot: those of the pods its
+// latest claims were bought for ([ImagesAnnotation]). A change of images makes new
+// templates, at most every five minutes; until they exist the old ones serve.
 // Labels that differ from claim to claim (capacity type, zone, a chosen value
 // of a custom label) are written to the Node at registration by package claim,
 // before the unregistered taint goes, so no pod sees the node without them.

@@ -188,6 +188,7 @@ func New(o Options) *Launcher {
 // ctx has to live as long as this process leads; results go to the [Reporter].
 func (l *Launcher) Launch(ctx context.Context, claims []*karpv1.NodeClaim) {
 	now := l.Clock.Now()
+	l.Templates.learn(claims)
 	for _, g := range groups(claims, true) {
 		l.start(ctx, g, now, launched{fresh: true})
 	}

@@ -156,44 +156,75 @@ func (r *run) override(ctx context.Context, req *request, subnets map[string]str
 
 // templates names the launch templates of the request's images. Those that exist are used; if none does yet, the one for
 // the cheapest offering is made and the others, which the next launch will find, are made afterwards: a launch waits for
-// no more than one. Only minValues, which may need the variety, waits for all of them.
+// no more than one. Only minValues, which may need the variety, waits for all of them. Where nothing is lacking but the latest
+// images to pull ahead, the template from before they changed stands in.
 func (r *run) templates(ctx context.Context, req *request) (map[templateKey]string, error) {
-	v := variantOf(req)
-	shape := shapeOfClaim(ctx, r.l.Kube, req.claim)
+	named, err := r.nameTemplates(ctx, req)
+	if err != nil {
+		return nil, err
+	}
 	names := map[templateKey]string{}
-	var order, missing []templateKey
-	for _, o := range req.offerings {
-		id := req.keyOf(o.Type)
-		if _, ok := names[id]; ok || id.image == "" {
-			continue
-		}
-		v.pods, v.efas = id.pods, id.efas
-		name, err := r.l.Templates.nameOf(ctx, req.class, shape, id.image, v)
-		if err != nil {
-			return nil, err
-		}
-		names[id] = name
-		order = append(order, id)
-		if !r.l.Templates.exists(name) {
-			missing = append(missing, id)
-		}
-	}
-	for i, id := range missing {
-		if req.wanted.minValues || (i == 0 && len(missing) == len(order)) {
-			if err := r.l.Templates.ensure(ctx, names[id], false); err != nil {
+	waits := !slices.ContainsFunc(named, func(n naming) bool { return r.l.Templates.exists(n.name) })
+	for i, n := range named {
+		switch {
+		case r.l.Templates.exists(n.name):
+			names[n.key] = n.name
+		case n.before == "" && req.wanted.minValues, waits && i == 0:
+			if err := r.l.Templates.ensure(ctx, n.name, false); err != nil && n.before == "" {
 				return nil, err
+			} else if err != nil {
+				n.name = n.before
 			}
-			continue
+			names[n.key] = n.name
+		default:
+			req.later = append(req.later, n.name)
+			if n.before != "" {
+				names[n.key] = n.before
+			}
 		}
-		req.later = append(req.later, names[id])
-		delete(names, id)
-	}
-	for _, id := range order {
-		if names[id] != "" {
-			req.templates = append(req.templates, names[id])
+		if names[n.key] != "" {
+			req.templates = append(req.templates, names[n.key])
 		}
 	}
 	return names, nil
+}
+
+// naming is what one of the request's templates is called. before is the one that nodes of the kind booted from before the images
+// they pull changed; empty unless it exists and can stand in.
+type naming struct {
+	key          templateKey
+	name, before string
+}
+
+// nameTemplates names the request's templates, the cheapest offering's first.
+func (r *run) nameTemplates(ctx context.Context, req *request) ([]naming, error) {
+	v := variantOf(req)
+	shape := shapeOfClaim(ctx, r.l.Kube, req.claim)
+	older := shape
+	shape.Images, older.Images = r.l.Templates.pulls.of(shape.Pool)
+	var out []naming
+	for _, o := range req.offerings {
+		id := req.keyOf(o.Type)
+		if id.image == "" || slices.ContainsFunc(out, func(n naming) bool { return n.key == id }) {
+			continue
+		}
+		v.pods, v.efas = id.pods, id.efas
+		n := naming{key: id}
+		var err error
+		if n.name, err = r.l.Templates.nameOf(ctx, req.class, shape, id.image, v); err != nil {
+			return nil, err
+		}
+		if !r.l.Templates.exists(n.name) && len(shape.Images) > 0 {
+			if n.before, err = r.l.Templates.nameOf(ctx, req.class, older, id.image, v); err != nil {
+				return nil, err
+			}
+			if !r.l.Templates.exists(n.before) {
+				n.before = ""
+			}
+		}
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 // makeLater makes the templates that the request did without.

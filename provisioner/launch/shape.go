@@ -27,6 +27,8 @@ type shape struct {
 	Labels        map[string]string `json:"labels"`
 	Taints        []corev1.Taint    `json:"taints"`
 	StartupTaints []corev1.Taint    `json:"startupTaints"`
+	// Images are pulled while the node boots.
+	Images []string `json:"images,omitempty"`
 }
 
 // key is equal for equal shapes. (JSON sorts map keys.)
@@ -143,6 +145,9 @@ func templateOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, image stri
 func bootstrapOf(cluster ec2.Cluster, class *v1.EC2NodeClass, s shape, pods int32) ec2.Bootstrap {
 	b := ec2.ClassBootstrap(cluster, class)
 	b.Labels, b.Taints = s.nodeLabels(), s.nodeTaints()
+	if ec2.Prepulls(class) {
+		b.Images = s.Images
+	}
 	if pods > 0 {
 		b.MaxPods = &pods
 	}

@@ -51,6 +51,7 @@ type Templates struct {
 	cluster ClusterInfo
 	clock   clock.Clock
 	wake    chan struct{}
+	pulls   pulls
 
 	mu sync.Mutex
 	// names remembers what a (class version, shape, image) is called, specs what is in it.
@@ -83,7 +84,7 @@ func NewTemplates(kube client.Reader, store TemplateStore, cluster ClusterInfo, 
 	return &Templates{
 		kube: kube, store: store, cluster: cluster, clock: clk, wake: make(chan struct{}, 1),
 		names: map[nameKey]string{}, specs: map[string]ec2.Template{}, ready: map[string]bool{}, making: map[string]*making{},
-		needed: map[string]time.Time{},
+		needed: map[string]time.Time{}, pulls: pulls{pools: map[string]*pull{}},
 	}
 }
 
@@ -129,6 +130,7 @@ func (t *Templates) sync(ctx context.Context) error {
 			first = err
 		}
 	}
+	note(t.recall(ctx))
 	names := map[string]bool{}
 	for i := range pools.Items {
 		found, err := t.namesOf(ctx, &pools.Items[i])
@@ -167,9 +169,11 @@ func (t *Templates) namesOf(ctx context.Context, pool *karpv1.NodePool) ([]strin
 		return nil, err
 	}
 	var names []string
+	shape := shapeOfPool(pool)
+	shape.Images, _ = t.pulls.of(pool.Name)
 	for _, ami := range class.Status.AMIs {
 		for _, v := range variants(pool) {
-			name, err := t.nameOf(ctx, class, shapeOfPool(pool), ami.ID, v)
+			name, err := t.nameOf(ctx, class, shape, ami.ID, v)
 			if err != nil {
 				return names, err
 			}

@@ -157,6 +157,9 @@ func (e *Emulator) machine(i *instance) (Machine, error) {
 	case profile == nil || len(profile.Roles) == 0:
 		return Machine{}, fmt.Errorf("authenticating to API server: instance profile %q gives no role", i.profile)
 	}
+	for _, image := range config.Images {
+		i.print("containerd: pulling %s", image)
+	}
 	return e.newMachine(i, config), nil
 }
 

@@ -180,6 +180,9 @@ api-server = "https://127.0.0.1:6443"
 cluster-name = "demo"
 cluster-certificate = "Y2E="
 max-pods = 20
+[settings.kubernetes.static-pods.warm]
+enabled = true
+manifest = "a2luZDogUG9kCnNwZWM6IHtjb250YWluZXJzOiBbe2ltYWdlOiBuZ2lueDoxfV19Cg=="
 [settings.kubernetes.node-labels]
 team = "web"
 `
@@ -196,7 +199,7 @@ team = "web"
 	must[*ec2.CreateFleetOutput](t)(b.ec2.CreateFleet(t.Context(), in))
 	await(t, events, Joined)
 	m := kubelet.joined[0]
-	if m.Arch != "arm64" || m.Labels["team"] != "web" || m.Capacity.Pods().Value() != 20 {
+	if m.Arch != "arm64" || m.Labels["team"] != "web" || m.Capacity.Pods().Value() != 20 || !slices.Equal(m.Images, []string{"nginx:1"}) {
 		t.Errorf("machine %+v", m)
 	}
 }

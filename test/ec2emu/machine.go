@@ -34,6 +34,8 @@ type Machine struct {
 	Capacity, Allocatable corev1.ResourceList
 	// ReadyAfter is real time from joining until the kubelet reports Ready.
 	ReadyAfter time.Duration
+	// Images are those user data has the machine pull while it boots.
+	Images []string
 }
 
 const mib, gib = int64(1) << 20, int64(1) << 30
@@ -60,6 +62,7 @@ func (e *Emulator) newMachine(i *instance, c *userdata.Config) Machine {
 		NodeName: i.dnsName, InternalIP: i.address.String(), ProviderID: fmt.Sprintf("aws:///%s/%s", i.subnet.Zone, i.id),
 		Labels: labels, Taints: slices.Clone(c.Taints),
 		Capacity: capacity, Allocatable: allocatable(i, c, capacity), ReadyAfter: i.readyTime,
+		Images: c.Images,
 	}
 }
 

@@ -34,6 +34,7 @@ func ParseBottlerocket(userData []byte) (*Config, error) {
 		SystemReserved: settings.table("system-reserved").texts(),
 		EvictionHard:   settings.table("eviction-hard").texts(),
 		Labels:         settings.table("node-labels").texts(),
+		Images:         staticPodImages(settings),
 	}
 	taints := settings.table("node-taints")
 	for _, key := range slices.Sorted(maps.Keys(taints)) {

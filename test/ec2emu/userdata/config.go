@@ -28,6 +28,8 @@ type Config struct {
 	KubeReserved, SystemReserved, EvictionHard map[string]string
 	// RAID0 says that the instance store becomes the node's ephemeral storage.
 	RAID0 bool
+	// Images are pulled while the machine boots, beside everything else.
+	Images []string
 }
 
 // validate reports what keeps nodeadm or the kubelet from starting.

@@ -71,7 +71,12 @@ func ParseNodeConfig(userData []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return merged.config()
+	c, err := merged.config()
+	if err != nil {
+		return nil, err
+	}
+	c.Images = scriptImages(userData)
+	return c, nil
 }
 
 // parts returns user data as it is or, of a MIME archive, its parts of one type.

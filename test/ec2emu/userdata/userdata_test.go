@@ -44,6 +44,13 @@ func part(document string) string { return "Content-Type: application/node.eks.a
 
 const script = "Content-Type: text/x-shellscript; charset=\"us-ascii\"\n\n#!/bin/sh\necho hello"
 
+const pulls = "Content-Type: text/x-shellscript\n\n" + `#!/bin/bash
+systemd-run --no-block --unit=warm --property=After=nodeadm-run.service \
+  /bin/bash -c 'for i; do
+  nerdctl --namespace k8s.io pull --quiet "$i"
+done' warm 'nginx:1' docker.io/library/redis@sha256:0a || true
+`
+
 func wantPlain(change func(*Config)) *Config {
 	c := &Config{
 		ClusterName: "demo", Endpoint: "https://10.0.0.1", CA: []byte("ca"), CIDR: "10.100.0.0/16", MaxPods: 58,
@@ -68,6 +75,8 @@ func TestParseNodeConfig(t *testing.T) {
 	}{
 		{"plain", plain, wantPlain(nil)},
 		{"archive with a script", archive(script, part(plain)), wantPlain(nil)},
+		{"images pulled in the background", archive(part(plain), pulls), wantPlain(func(c *Config) { c.Images = []string{"nginx:1", "docker.io/library/redis@sha256:0a"} })},
+		{"images a script waits for", archive(part(plain), strings.Replace(pulls, " --no-block", "", 1)), wantPlain(nil)},
 		{"headers in another order", strings.Replace(archive(part(plain)), "MIME-Version: 1.0\n", "", 1), wantPlain(nil)},
 		{"line ends of DOS", strings.ReplaceAll(archive(part(plain)), "\n", "\r\n"), wantPlain(nil)},
 		{"later parts win, flags add up", archive(part(plain), part(`apiVersion: node.eks.aws/v1alpha1
@@ -159,6 +168,12 @@ team = ["web:NoSchedule", "ops:NoExecute"]
 "karpenter.sh/unregistered" = [
   ":NoExecute",
 ]
+[settings.kubernetes.static-pods.warm]
+enabled = true
+manifest = "a2luZDogUG9kCnNwZWM6IHtjb250YWluZXJzOiBbe2ltYWdlOiBuZ2lueDoxfV19Cg=="
+[settings.kubernetes.static-pods.off]
+enabled = false
+manifest = "a2luZDogUG9kCnNwZWM6IHtjb250YWluZXJzOiBbe2ltYWdlOiBuZ2lueDoxfV19Cg=="
 [settings.kubernetes.eviction-hard]
 "memory.available" = "12%"
 [settings.host-containers.admin]
@@ -174,7 +189,7 @@ func TestParseBottlerocket(t *testing.T) {
 		ClusterName: "demo", Endpoint: "https://10.0.0.1", CA: []byte("ca"), MaxPods: 110,
 		Labels:       map[string]string{"a": "1", "example.com/b": "2"},
 		EvictionHard: map[string]string{"memory.available": "12%"},
-		KubeReserved: map[string]string{}, SystemReserved: map[string]string{},
+		KubeReserved: map[string]string{}, SystemReserved: map[string]string{}, Images: []string{"nginx:1"},
 		Taints: []corev1.Taint{
 			{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute},
 			{Key: "team", Value: "web", Effect: corev1.TaintEffectNoSchedule},
