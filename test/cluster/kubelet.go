@@ -33,6 +33,9 @@ const RunForAnnotation = "test.slipway.sh/run-for"
 type KubeletOptions struct {
 	// PodStart is the time from seeing a pod to its containers being ready. Default: 5 ms.
 	PodStart time.Duration
+	// ImagePull is how long each image takes to pull that is not on the machine yet, one after the other. A machine pulls
+	// those its user data names from the moment it joins. Default: none.
+	ImagePull time.Duration
 	// PodStop is the time containers take to end after their pod is deleted, at most the pod's grace period.
 	// Default: 5 ms.
 	PodStop time.Duration
@@ -73,7 +76,7 @@ func (o KubeletOptions) withDefaults() KubeletOptions {
 }
 
 func (o KubeletOptions) validate() error {
-	if o.PodStart < 0 || o.PodStop < 0 || o.LeaseInterval < 0 || o.Workers < 0 {
+	if o.PodStart < 0 || o.ImagePull < 0 || o.PodStop < 0 || o.LeaseInterval < 0 || o.Workers < 0 {
 		return fmt.Errorf("checking kubelet options: negative value in %+v", o)
 	}
 	return nil

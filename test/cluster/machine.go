@@ -40,6 +40,7 @@ type machine struct {
 	ready       bool
 	allocatable corev1.ResourceList
 	used        corev1.ResourceList
+	images      imageStore
 }
 
 func (m *machine) name() string {
@@ -62,6 +63,7 @@ func (k *Kubelet) Join(ctx context.Context, m Machine) error {
 		}
 	}
 	joined := &machine{Machine: m, faults: k.opts.Faults(m)}
+	joined.images.pull(m.Images, time.Now(), k.opts.ImagePull)
 	joined.allocatable = withoutLate(m.Allocatable, joined.faults)
 	node, err := k.register(asNode(ctx, m.NodeName), joined)
 	if err != nil {

@@ -202,6 +202,9 @@ func (k *Kubelet) reserve(key string, pod *corev1.Pod, m *machine) *rejection {
 	if refused := shortage(state.requests, m.used, m.allocatable); refused != nil && !takenOver {
 		return refused
 	}
+	if !takenOver {
+		state.startAt = m.images.pull(imagesOf(pod), time.Now(), k.opts.ImagePull).Add(k.opts.PodStart)
+	}
 	m.used = add(m.used, state.requests)
 	k.running[key] = state
 	return nil

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +44,9 @@ type interruptions struct {
 	calls     int
 	bought    int
 	took      time.Duration // first notice → last
+	// Where the time goes: notice visible → its claims' creation begins → the last is created → CreateFleet received.
+	until, creation, launch []time.Duration
+	profile                 string // file for a CPU profile, none if empty
 }
 
 // shapes is how many kinds of nodes the notices are about.
@@ -77,6 +82,17 @@ func (s *interruptions) measure(ctx context.Context, n int) error {
 	// The buckets that launching the nodes has drawn on fill up again.
 	time.Sleep(10 * time.Second)
 
+	if s.profile != "" {
+		f, err := os.Create(s.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	before := len(w.emu.Requests())
 	visible := make(map[string]time.Time, n) // by claim
 	began := time.Now()
@@ -120,6 +136,8 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 		}
 	}
 	last := map[string]time.Duration{} // by interrupted claim: its pods may go to several replacements
+	h.writes.mu.Lock()
+	defer h.writes.mu.Unlock()
 	for i := range claims.Items {
 		c := &claims.Items[i]
 		if c.Annotations[capacity.ReplacesAnnotation] == "" {
@@ -128,6 +146,10 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 		s.bought++
 		for old := range strings.SplitSeq(c.Annotations[capacity.ReplacesAnnotation], ",") {
 			last[old] = max(last[old], sent[launchID(c)].Sub(visible[old]))
+			write := h.writes.of[c.Name]
+			s.until = append(s.until, write[0].Sub(visible[old]))
+			s.creation = append(s.creation, write[1].Sub(write[0]))
+			s.launch = append(s.launch, sent[launchID(c)].Sub(write[1]))
 		}
 	}
 	for _, d := range last {
@@ -142,6 +164,13 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 func (s *interruptions) print() {
 	fmt.Printf("interruptions: %d notices in %.2f s, %d replacements requested with %d CreateFleet calls, p50 %.1f ms, p90 %.1f ms\n", len(s.requested), s.took.Seconds(), s.bought, s.calls,
 		ms(bed.Quantile(s.requested, 0.5)), ms(bed.Quantile(s.requested, 0.9)))
+	for _, part := range []struct {
+		name string
+		took []time.Duration
+	}{{"notice to claim", s.until}, {"claim written", s.creation}, {"claim to request", s.launch}} {
+		fmt.Printf("interruptions: %s: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms\n", part.name,
+			ms(bed.Quantile(part.took, 0.5)), ms(bed.Quantile(part.took, 0.9)), ms(bed.Quantile(part.took, 0.99)))
+	}
 }
 
 // launchID is the launch a claim is part of.
@@ -155,6 +184,25 @@ type host struct {
 	live  client.Client // reads from the API server
 	kube  client.Client // reads from the cache
 	cache cache.Cache
+	// writes are the creations of claims.
+	writes *writes
+}
+
+// writes notes when objects' creations began and ended.
+type writes struct {
+	client.Client
+	mu sync.Mutex
+	of map[string][2]time.Time
+}
+
+// Create implements client.Writer.
+func (w *writes) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	began := time.Now()
+	err := w.Client.Create(ctx, o, opts...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of[o.GetName()] = [2]time.Time{began, time.Now()}
+	return err
 }
 
 func newHost(ctx context.Context, config *rest.Config, w *world) (*host, error) {
@@ -177,6 +225,7 @@ func newHost(ctx context.Context, config *rest.Config, w *world) (*host, error) 
 	if h.kube, err = client.New(config, client.Options{Scheme: scheme.Scheme, Cache: &client.CacheOptions{Reader: h.cache}}); err != nil {
 		return nil, err
 	}
+	h.writes = &writes{Client: h.kube, of: map[string][2]time.Time{}}
 	return h, h.supply(ctx)
 }
 
@@ -284,7 +333,7 @@ func (h *host) start(ctx context.Context) error {
 	})
 	go templates.Run(ctx)
 	go func() { _ = launcher.Run(ctx, h.cache) }()
-	reactor := interruption.New(interruption.Options{Kube: h.kube, Events: silent{}, Catalogs: h.w.catalogs})
+	reactor := interruption.New(interruption.Options{Kube: h.writes, Events: silent{}, Catalogs: h.w.catalogs})
 	consumer := interruption.NewConsumer(reactor, func(ctx context.Context) (interruption.Queue, error) {
 		return h.w.cloud.Queue(ctx, h.w.emu.QueueName())
 	})

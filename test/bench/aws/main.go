@@ -40,6 +40,7 @@ func command() int {
 	log.SetLogger(logr.Discard())
 	notices := flag.Int("notices", 1000, "interruption notices to send; 0 leaves out the part that needs a control plane")
 	only := flag.Bool("interruptions-only", false, "measure nothing but interruptions")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of the interruptions to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -47,14 +48,14 @@ func command() int {
 	if *only {
 		do = storm
 	}
-	if err := do(ctx, *notices); err != nil {
+	if err := do(ctx, *notices, *profile); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-aws: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-func run(ctx context.Context, notices int) error {
+func run(ctx context.Context, notices int, profile string) error {
 	var memory catalogue
 	if err := memory.measure(ctx); err != nil {
 		return fmt.Errorf("measuring the catalogue: %w", err)
@@ -92,15 +93,15 @@ func run(ctx context.Context, notices int) error {
 	figure("aws-shortage-recreated", float64(short.given), "count")
 	figure("aws-refresh-stall", ms(memory.stall()), "ms")
 	figure("aws-catalogue", memory.megabytes, "MB")
-	return storm(ctx, notices)
+	return storm(ctx, notices, profile)
 }
 
 // storm measures interruptions.
-func storm(ctx context.Context, notices int) error {
+func storm(ctx context.Context, notices int, profile string) error {
 	if notices == 0 {
 		return nil
 	}
-	var s interruptions
+	s := interruptions{profile: profile}
 	if err := s.measure(ctx, notices); err != nil {
 		return fmt.Errorf("measuring interruptions: %w", err)
 	}
