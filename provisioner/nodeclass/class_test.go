@@ -416,12 +416,12 @@ func TestClaimsOfAnotherHashVersionAreStamped(t *testing.T) {
 			}
 		}
 	}
-	b := newClassBench(t, class(nil), claim("older", "p", stamped("v1", false)), claim("drifted", "p", stamped("v1", true)),
+	b := newClassBench(t, class(nil), claim("older", "p", stamped("v1", false)), claim("newer", "p", stamped("v6", false)), claim("drifted", "p", stamped("v1", true)),
 		claim("current", "p", stamped(v1.EC2NodeClassHashVersion, false)))
 	if _, _, err := b.run(t); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"older": class(nil).Hash(nil), "drifted": "old", "current": "old"} {
+	for name, want := range map[string]string{"older": class(nil).Hash(nil), "newer": class(nil).Hash(nil), "drifted": "old", "current": "old"} {
 		got := &karpv1.NodeClaim{}
 		if err := b.Kube.Get(t.Context(), client.ObjectKey{Name: name}, got); err != nil {
 			t.Fatal(err)
