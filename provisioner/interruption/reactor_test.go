@@ -582,12 +582,11 @@ func TestPoll(t *testing.T) {
 
 // What one cause hits is replaced together, whether EC2's status or one message tells of it.
 func TestOneCauseIsAnsweredOnce(t *testing.T) {
-	now := time.Now()
 	for name, tell := range map[string]func(*rig, context.Context) error{
 		"status": func(r *rig, ctx context.Context) error {
 			var troubles statusReader
 			for n := range 10 {
-				troubles = append(troubles, ec2.InstanceTrouble{ID: fmt.Sprintf("i-%d", n), System: now.Add(-time.Hour)})
+				troubles = append(troubles, ec2.InstanceTrouble{ID: fmt.Sprintf("i-%d", n), System: time.Now().Add(-time.Hour)})
 			}
 			return NewPoller(r.Reactor, troubles).poll(ctx)
 		},
