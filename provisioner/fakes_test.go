@@ -25,6 +25,7 @@ import (
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/demand"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
 	"github.com/slipway-sh/slipway/test/fidelity/source"
@@ -133,13 +134,13 @@ func (e fakeEvents) Eventf(regarding, _ runtime.Object, kind, reason, _, note st
 }
 
 // judgeFunc is a judge that decides trial by trial; "" accepts.
-type judgeFunc func(Trial) string
+type judgeFunc func(hypothesis.Trial) string
 
-func (j judgeFunc) Verify(_ context.Context, _ []Hypothesis, trials []Trial) ([]Refusal, error) {
-	var out []Refusal
+func (j judgeFunc) Verify(_ context.Context, _ []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
+	var out []hypothesis.Refusal
 	for _, t := range trials {
 		if why := j(t); why != "" {
-			out = append(out, Refusal{Trial: t, Plugin: "Filter", Reason: why})
+			out = append(out, hypothesis.Refusal{Trial: t, Plugin: "Filter", Reason: why})
 		}
 	}
 	return out, nil

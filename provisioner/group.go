@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 )
 
@@ -131,9 +132,9 @@ func (p *Provisioner) whole(ctx context.Context, r plan.Result) plan.Result {
 		return r
 	}
 	log.FromContext(ctx).Info("pod groups do not get enough nodes, none is bought for them", "pods", len(lacking))
-	var refusals []Refusal
+	var refusals []hypothesis.Refusal
 	for uid, why := range lacking {
-		refusals = append(refusals, Refusal{Trial: Trial{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}, Plugin: "PodGroup", Reason: why})
+		refusals = append(refusals, hypothesis.Refusal{Trial: hypothesis.Trial{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}, Plugin: "PodGroup", Reason: why})
 	}
 	return without(r, refusals)
 }

@@ -13,6 +13,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/provisioner/view"
 )
@@ -63,7 +64,7 @@ func (p *Provisioner) reserved() map[string][]*corev1.Pod {
 
 // Hypotheses describes the nodes of a plan that do not exist yet, and its placements in plan order, for the judge. pods are
 // those of the plan, by UID.
-func (p *Provisioner) Hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Trial) {
+func (p *Provisioner) Hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]hypothesis.Node, []hypothesis.Trial) {
 	pods.Reserved, pods.Class = p.reserved(), p.classOf
 	return hypotheses(v, r, pods)
 }

@@ -14,26 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 )
 
-// Hypothesis is a node that does not exist yet, with the pods that count as being on it already.
-type Hypothesis struct {
-	Node    *corev1.Node
-	Present []*corev1.Pod
-	// AttachLimits are how many volumes each CSI driver can attach to the node, as far as that is known.
-	AttachLimits map[string]int32
-}
-
-// Trial is one pod to be placed on the node of that name.
-type Trial struct {
-	Pod  *corev1.Pod
-	Node string
-}
-
 // hypotheses describes the nodes that are on their way and those the plan would buy, and every placement in plan order.
-func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Trial) {
-	var nodes []Hypothesis
+func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]hypothesis.Node, []hypothesis.Trial) {
+	var nodes []hypothesis.Node
 	for _, n := range v.Nodes {
 		if onItsWay(n) {
 			nodes = append(nodes, inFlight(v, n, pods))
@@ -41,7 +28,7 @@ func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Tr
 	}
 	type stepped struct {
 		step int
-		t    Trial
+		t    hypothesis.Trial
 	}
 	var ordered []stepped
 	for _, pl := range r.Placements {
@@ -49,18 +36,18 @@ func hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]Hypothesis, []Tr
 		if onItsWay(pl.Node) {
 			name = pl.Node.Claim
 		}
-		ordered = append(ordered, stepped{step: pl.Step, t: Trial{Pod: pods.Wanting[pl.Pod.UID], Node: name}})
+		ordered = append(ordered, stepped{step: pl.Step, t: hypothesis.Trial{Pod: pods.Wanting[pl.Pod.UID], Node: name}})
 	}
 	for i := range r.Launches {
 		l := &r.Launches[i]
 		h := template(l, i)
 		nodes = append(nodes, h)
 		for k, q := range l.Pods {
-			ordered = append(ordered, stepped{step: l.Steps[k], t: Trial{Pod: pods.Wanting[q.UID], Node: h.Node.Name}})
+			ordered = append(ordered, stepped{step: l.Steps[k], t: hypothesis.Trial{Pod: pods.Wanting[q.UID], Node: h.Node.Name}})
 		}
 	}
 	slices.SortStableFunc(ordered, func(a, b stepped) int { return a.step - b.step })
-	trials := make([]Trial, 0, len(ordered))
+	trials := make([]hypothesis.Trial, 0, len(ordered))
 	for _, o := range ordered {
 		trials = append(trials, o.t)
 	}
@@ -73,7 +60,7 @@ func onItsWay(n *capacity.Node) bool {
 
 // template is the node a launch would bring, at its least: the labels of its cheapest offering, the smallest
 // allocatable of all its offerings, and the daemonset pods it will have.
-func template(l *plan.Launch, i int) Hypothesis {
+func template(l *plan.Launch, i int) hypothesis.Node {
 	off, labels := l.Offerings[0], l.Labels()
 	alloc := off.Type.Allocatable
 	for _, o := range l.Offerings[1:] {
@@ -90,7 +77,7 @@ func template(l *plan.Launch, i int) Hypothesis {
 	for _, d := range daemons {
 		aside = aside.Sub(d.class.Requests)
 	}
-	h := Hypothesis{
+	h := hypothesis.Node{
 		Node:         node(name, labels, l.Pool.Taints, alloc.Sub(aside.Max(capacity.Resources{}))),
 		AttachLimits: attachLimits(alloc, nil),
 	}
@@ -103,7 +90,7 @@ func template(l *plan.Launch, i int) Hypothesis {
 // inFlight is a node on its way as it will be when it is usable, less what is used on it by anything but the pods
 // reserved on it. It goes by its claim's name: under its own it may have joined already, with the taints of a node that
 // boots.
-func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
+func inFlight(v *capacity.View, n *capacity.Node, pods Pods) hypothesis.Node {
 	alloc := n.Free()
 	var reserved capacity.Resources
 	for _, p := range pods.Reserved[n.Claim] {
@@ -118,7 +105,7 @@ func inFlight(v *capacity.View, n *capacity.Node, pods Pods) Hypothesis {
 			}
 		}
 	}
-	h := Hypothesis{Present: slices.Clone(pods.Reserved[n.Claim]), AttachLimits: attachLimits(alloc, reserved.Volumes)}
+	h := hypothesis.Node{Present: slices.Clone(pods.Reserved[n.Claim]), AttachLimits: attachLimits(alloc, reserved.Volumes)}
 	alloc = alloc.Add(reserved)
 	if pool := v.Pool(n.Pool); pool != nil {
 		for _, d := range daemons(pool, n.Claim, &capacity.InstanceType{Labels: n.Labels}, n.Labels) {

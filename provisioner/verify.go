@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 )
 
@@ -20,14 +21,7 @@ type Judge interface {
 	// Verify adds the hypothetical nodes to the cluster as the scheduler sees it and places the trials in order, each on
 	// its node: one of the hypothetical ones or one of the cluster. It returns the trials that were refused, which are then
 	// not there for the ones after them.
-	Verify(ctx context.Context, nodes []Hypothesis, trials []Trial) ([]Refusal, error)
-}
-
-// Refusal is a trial that a plugin refused, in the plugin's own words.
-type Refusal struct {
-	Trial  Trial
-	Plugin string
-	Reason string
+	Verify(ctx context.Context, nodes []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error)
 }
 
 // Planner plans and has its plans judged. Judge may be nil: plans are then carried out unjudged.
@@ -69,7 +63,7 @@ func (p Planner) Solve(ctx context.Context, in plan.Input, pods Pods) plan.Resul
 		}
 		for _, r := range refusals {
 			p.Metrics.Rejected.WithLabelValues(r.Plugin).Inc()
-			log.FromContext(ctx).Info("the scheduler's filters refuse a planned placement", "pod", r.Trial.Pod.Namespace+"/"+r.Trial.Pod.Name, "reason", r.Plugin+": "+r.Reason)
+			log.FromContext(ctx).Info("the scheduler's filters refuse a planned placement", "pod", r.Pod.Namespace+"/"+r.Pod.Name, "reason", r.Plugin+": "+r.Reason)
 		}
 		bars := bars(&result, refusals, in.Barred)
 		if len(bars) == 0 || n == solveAgain {
@@ -82,10 +76,10 @@ func (p Planner) Solve(ctx context.Context, in plan.Input, pods Pods) plan.Resul
 // bars turns refusals into exclusions: a class that was refused on every node of an instance type is barred from that type
 // in the pool, and from the whole pool if that has happened before; one that was refused on a node on its way is barred from
 // that node. Refusals of single pods beside accepted ones bar nothing: those pods are tried again later.
-func bars(r *plan.Result, refusals []Refusal, already []plan.Bar) []plan.Bar {
-	refused := map[types.UID]Refusal{}
+func bars(r *plan.Result, refusals []hypothesis.Refusal, already []plan.Bar) []plan.Bar {
+	refused := map[types.UID]hypothesis.Refusal{}
 	for _, f := range refusals {
-		refused[f.Trial.Pod.UID] = f
+		refused[f.Pod.UID] = f
 	}
 	var out []plan.Bar
 	for _, pl := range r.Placements {
@@ -97,7 +91,7 @@ func bars(r *plan.Result, refusals []Refusal, already []plan.Bar) []plan.Bar {
 		class              *capacity.Class
 		pool, instanceType string
 	}
-	accepted, first := map[place]bool{}, map[place]Refusal{}
+	accepted, first := map[place]bool{}, map[place]hypothesis.Refusal{}
 	var order []place
 	for _, l := range r.Launches {
 		for _, q := range l.Pods {
@@ -125,10 +119,10 @@ func bars(r *plan.Result, refusals []Refusal, already []plan.Bar) []plan.Bar {
 }
 
 // without takes the refused pods out of a plan; a launch that loses all its pods is not bought.
-func without(r plan.Result, refusals []Refusal) plan.Result {
-	refused := map[types.UID]Refusal{}
+func without(r plan.Result, refusals []hypothesis.Refusal) plan.Result {
+	refused := map[types.UID]hypothesis.Refusal{}
 	for _, f := range refusals {
-		refused[f.Trial.Pod.UID] = f
+		refused[f.Pod.UID] = f
 	}
 	out := plan.Result{Unplaced: r.Unplaced}
 	drop := func(q *capacity.Pod, pool string) bool {

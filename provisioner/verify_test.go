@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/test/builder"
 )
@@ -27,11 +28,11 @@ func TestJudge(t *testing.T) {
 		want  []string
 	}{
 		"accepts": {
-			judge: judgeFunc(func(Trial) string { return "" }),
+			judge: judgeFunc(func(hypothesis.Trial) string { return "" }),
 			want:  []string{"launch for default/b,default/a", "event a Normal Nominated ", "event b Normal Nominated "},
 		},
 		"refuses a class everywhere: it is unplaced in the plugin's words": {
-			judge: judgeFunc(func(t Trial) string {
+			judge: judgeFunc(func(t hypothesis.Trial) string {
 				if t.Pod.Name == "a" {
 					return "no such device"
 				}
@@ -43,7 +44,7 @@ func TestJudge(t *testing.T) {
 			},
 		},
 		"refuses and accepts in turn: bounded": {
-			judge: judgeFunc(func(Trial) string { calls++; return fmt.Sprintf("reason %d", calls) }),
+			judge: judgeFunc(func(hypothesis.Trial) string { calls++; return fmt.Sprintf("reason %d", calls) }),
 			want: []string{
 				`event b Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: reason 3`,
 				`event a Warning FailedScheduling no node can be bought for the pod; nearest NodePool "p": Filter: reason 4`, "release a b",
@@ -72,7 +73,7 @@ func TestJudge(t *testing.T) {
 
 type brokenJudge struct{}
 
-func (brokenJudge) Verify(context.Context, []Hypothesis, []Trial) ([]Refusal, error) {
+func (brokenJudge) Verify(context.Context, []hypothesis.Node, []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	return nil, errors.New("no snapshot")
 }
 
@@ -145,9 +146,9 @@ func TestBarsAndWithout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, pods := planOf()
-			var refusals []Refusal
+			var refusals []hypothesis.Refusal
 			for _, n := range tc.refused {
-				refusals = append(refusals, Refusal{Trial: Trial{Pod: pods[types.UID("default/"+n)]}, Plugin: "F", Reason: "no"})
+				refusals = append(refusals, hypothesis.Refusal{Trial: hypothesis.Trial{Pod: pods[types.UID("default/"+n)]}, Plugin: "F", Reason: "no"})
 			}
 			var got want
 			for _, b := range bars(&r, refusals, nil) {
@@ -186,7 +187,7 @@ func TestBarsSpareClassesThatFitElsewhere(t *testing.T) {
 	r := plan.Result{Launches: []plan.Launch{
 		{Pool: pool, Pods: pods[:1], Steps: []int{0}, Offerings: offerings}, {Pool: pool, Pods: pods[1:], Steps: []int{1}, Offerings: offerings},
 	}}
-	refusals := []Refusal{{Trial: Trial{Pod: builder.Pod(pods[0].Name).UID(string(pods[0].UID)).Obj()}, Plugin: "F", Reason: "no"}}
+	refusals := []hypothesis.Refusal{{Trial: hypothesis.Trial{Pod: builder.Pod(pods[0].Name).UID(string(pods[0].UID)).Obj()}, Plugin: "F", Reason: "no"}}
 	if got := bars(&r, refusals, nil); len(got) != 0 {
 		t.Errorf("bars = %v", got)
 	}
@@ -198,7 +199,7 @@ func TestBarsWiden(t *testing.T) {
 	pods := builder.PodsOf(class, 1)
 	pool := builder.CapacityPool("p", shop()).Obj()
 	r := plan.Result{Launches: []plan.Launch{{Pool: pool, Pods: pods, Steps: []int{0}, Offerings: pool.Catalog.Offerings}}}
-	refusals := []Refusal{{Trial: Trial{Pod: builder.Pod(pods[0].Name).UID(string(pods[0].UID)).Obj()}, Plugin: "F", Reason: "no"}}
+	refusals := []hypothesis.Refusal{{Trial: hypothesis.Trial{Pod: builder.Pod(pods[0].Name).UID(string(pods[0].UID)).Obj()}, Plugin: "F", Reason: "no"}}
 	first := bars(&r, refusals, nil)
 	if len(first) != 1 || first[0].Class != class || first[0].Pool != "p" || first[0].InstanceType != "m5.xlarge" || first[0].Reason != "F: no" {
 		t.Errorf("first bars = %+v, want class a off m5.xlarge of pool p", first)

@@ -36,8 +36,7 @@ type moves struct {
 // Refused implements disruption.Judge.
 func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error) {
 	nodes, placed := m.prov.Hypotheses(v, r, provisioner.Pods{Wanting: pods})
-	candidates, trials := forJudge(nodes, placed)
-	rejections, err := m.judge.VerifyWithout(ctx, gone, candidates, trials)
+	refusals, err := m.judge.VerifyWithout(ctx, gone, nodes, placed)
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +44,8 @@ func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *
 	for uid, p := range pods {
 		known[p] = uid
 	}
-	out := make(map[types.UID]string, len(rejections))
-	for _, r := range rejections {
+	out := make(map[types.UID]string, len(refusals))
+	for _, r := range refusals {
 		out[known[r.Pod]] = fmt.Sprintf("%s/%s => %s: %s", r.Pod.Namespace, r.Pod.Name, r.Plugin, r.Reason)
 	}
 	return out, nil
@@ -76,14 +75,14 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	if err != nil {
 		return nil, fmt.Errorf("creating the client of the disruption controller: %w", err)
 	}
-	j, ok := prov.Judge.(judge)
+	j, ok := prov.Judge.(*simulate.Judge)
 	if !ok {
 		return nil, fmt.Errorf("the provisioner's judge is a %T, which cannot judge moves", prov.Judge)
 	}
 	c := disruption.New(disruption.Options{
 		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
-		Views: prov, Seats: prov, Judge: moves{j.Judge, prov}, Instances: cloud,
+		Views: prov, Seats: prov, Judge: moves{j, prov}, Instances: cloud,
 		Rival:  rival(live, d.options.karpenterLease),
 		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
 		Repair: utilfeature.DefaultFeatureGate.Enabled(nodeRepair), Settle: settle,

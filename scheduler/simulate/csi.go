@@ -15,6 +15,8 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 )
 
 // csiNodes are the cluster's CSINodes and those the candidates will have. Without
@@ -25,7 +27,7 @@ type csiNodes struct {
 	drivers storagelisters.CSIDriverLister
 	cluster *cluster
 
-	planned map[string]*Candidate
+	planned map[string]*hypothesis.Node
 	// made are CSINodes of candidates, by node; learned the limits of instance types.
 	made    map[string]*storagev1.CSINode
 	learned map[string]map[string]int32
@@ -43,11 +45,11 @@ func newCSINodes(live framework.Framework, c *cluster) *csiNodes {
 }
 
 func (n *csiNodes) reset() {
-	n.planned, n.made, n.learned = map[string]*Candidate{}, map[string]*storagev1.CSINode{}, nil
+	n.planned, n.made, n.learned = map[string]*hypothesis.Node{}, map[string]*storagev1.CSINode{}, nil
 }
 
 // plan makes the candidate known. What its CSINode will be is found out when a pod with volumes asks for it.
-func (n *csiNodes) plan(c *Candidate) { n.planned[c.Node.Name] = c }
+func (n *csiNodes) plan(c *hypothesis.Node) { n.planned[c.Node.Name] = c }
 
 // CSINodes returns n itself.
 func (n *csiNodes) CSINodes() fwk.CSINodeLister { return n }
@@ -77,7 +79,7 @@ func (n *csiNodes) Get(name string) (*storagev1.CSINode, error) {
 
 // template is the CSINode the candidate will have: every driver of the cluster,
 // which its daemonset installs, with the limit that is known of it.
-func (n *csiNodes) template(c *Candidate) *storagev1.CSINode {
+func (n *csiNodes) template(c *hypothesis.Node) *storagev1.CSINode {
 	limits := maps.Clone(n.limitsOf(c.Node.Labels[corev1.LabelInstanceTypeStable]))
 	if limits == nil {
 		limits = map[string]int32{}

@@ -24,6 +24,8 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 )
 
 // bench is a judge over a cluster of the given objects, and the live profile it
@@ -92,21 +94,21 @@ type planned struct {
 }
 
 // verifyPlan verifies node by node.
-func (j *Judge) verifyPlan(ctx context.Context, nodes []planned) ([]Rejection, error) {
-	var candidates []Candidate
-	var trials []Trial
+func (j *Judge) verifyPlan(ctx context.Context, nodes []planned) ([]hypothesis.Refusal, error) {
+	var candidates []hypothesis.Node
+	var trials []hypothesis.Trial
 	for _, n := range nodes {
 		if !n.Existing {
-			candidates = append(candidates, Candidate{Node: n.Node, Present: n.Present, AttachLimits: n.Limits})
+			candidates = append(candidates, hypothesis.Node{Node: n.Node, Present: n.Present, AttachLimits: n.Limits})
 		}
 		for _, p := range n.Pods {
-			trials = append(trials, Trial{Pod: p, Node: n.Node.Name})
+			trials = append(trials, hypothesis.Trial{Pod: p, Node: n.Node.Name})
 		}
 	}
 	return j.Verify(ctx, candidates, trials)
 }
 
-func (b *bench) verify(t testing.TB, candidates []planned) []Rejection {
+func (b *bench) verify(t testing.TB, candidates []planned) []hypothesis.Refusal {
 	t.Helper()
 	rejections, err := b.judge.verifyPlan(t.Context(), candidates)
 	if err != nil {
@@ -117,7 +119,7 @@ func (b *bench) verify(t testing.TB, candidates []planned) []Rejection {
 
 // reference does what Verify does without anything clever: for each pod, each
 // time, a snapshot built from scratch and a fresh PreFilter.
-func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod, candidates []planned) []Rejection {
+func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod, candidates []planned) []hypothesis.Refusal {
 	t.Helper()
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	all := append([]*corev1.Node(nil), nodes...)
@@ -140,7 +142,7 @@ func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod
 		}
 	}
 	for {
-		var rejections []Rejection
+		var rejections []hypothesis.Refusal
 		var again []pending
 		for _, w := range waiting {
 			c, pod := w.planned, w.pod
@@ -156,7 +158,7 @@ func (b *bench) reference(t testing.TB, nodes []*corev1.Node, pods []*corev1.Pod
 				status = b.scratch.RunFilterPlugins(ctx, state, pod, node)
 			}
 			if !status.IsSuccess() {
-				rejections = append(rejections, Rejection{Pod: pod, Node: c.Node.Name, Plugin: status.Plugin(), Reason: status.Message()})
+				rejections = append(rejections, hypothesis.Refusal{Trial: hypothesis.Trial{Pod: pod, Node: c.Node.Name}, Plugin: status.Plugin(), Reason: status.Message()})
 				again = append(again, w)
 				continue
 			}

@@ -16,35 +16,9 @@ import (
 	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 )
-
-// Candidate is a node that does not exist yet.
-type Candidate struct {
-	// Node is the complete template: labels, allocatable, the taints that stay. A template that declares no features
-	// (status.declaredFeatures) is taken to declare those of a kubelet of this version. A template whose node has
-	// joined the cluster in the meantime counts as that node.
-	Node *corev1.Node
-	// Present are pods taken as being on the node without a check: daemonset pods
-	// and pods planned earlier. Pods the cluster has there already are skipped.
-	Present []*corev1.Pod
-	// AttachLimits are how many volumes each CSI driver can attach to the node. Of a driver that is not named the limit
-	// is that of the cluster's nodes of the same instance type; without any, it has none.
-	AttachLimits map[string]int32
-}
-
-// Trial is a pod to be placed on the node of that name: a candidate, or a node of the cluster.
-type Trial struct {
-	Pod  *corev1.Pod
-	Node string
-}
-
-// Rejection is a pod that would not be scheduled onto its node.
-type Rejection struct {
-	Pod    *corev1.Pod
-	Node   string
-	Plugin string // the plugin that rejected it; "" if none was reached
-	Reason string // in the plugin's own words
-}
 
 // ErrNotSynced is the kind of error for a judge that has not seen the cluster yet.
 var ErrNotSynced = errors.New("cluster state is not synced")
@@ -105,13 +79,13 @@ func (j *Judge) HasSynced() bool { return j.cluster.hasSynced() }
 // after them, as the scheduler would: a plan has no order of binding. Verify
 // returns an error, and no verdict, only if a candidate has no node, ctx ends, the
 // cluster is not synced or its snapshot cannot be taken.
-func (j *Judge) Verify(ctx context.Context, candidates []Candidate, trials []Trial) ([]Rejection, error) {
+func (j *Judge) Verify(ctx context.Context, candidates []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	return j.VerifyWithout(ctx, nil, candidates, trials)
 }
 
 // VerifyWithout is Verify on the cluster without some of its nodes and the pods on them: what would be if they were gone. A
 // claim that only one pod may use counts as in use by a pod that is on them.
-func (j *Judge) VerifyWithout(ctx context.Context, gone []string, candidates []Candidate, trials []Trial) ([]Rejection, error) {
+func (j *Judge) VerifyWithout(ctx context.Context, gone []string, candidates []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	if !j.HasSynced() {
 		return nil, fmt.Errorf("verifying plan: %w", ErrNotSynced)
 	}
@@ -138,16 +112,16 @@ func (j *Judge) VerifyWithout(ctx context.Context, gone []string, candidates []C
 	if err != nil {
 		return nil, fmt.Errorf("verifying plan: %w", err)
 	}
-	rejections := make([]Rejection, 0, len(rejected))
+	rejections := make([]hypothesis.Refusal, 0, len(rejected))
 	for _, t := range rejected {
-		rejections = append(rejections, Rejection{Pod: t.pod, Node: t.name, Plugin: t.status.Plugin(), Reason: t.status.Message()})
+		rejections = append(rejections, hypothesis.Refusal{Trial: hypothesis.Trial{Pod: t.pod, Node: t.name}, Plugin: t.status.Plugin(), Reason: t.status.Message()})
 	}
 	return rejections, nil
 }
 
 // lay puts the candidates' nodes and present pods into the overlay, with a copy of
 // each node of the cluster that a trial names, and returns them by name.
-func (j *Judge) lay(gone []string, candidates []Candidate, trials []Trial) map[string]*framework.NodeInfo {
+func (j *Judge) lay(gone []string, candidates []hypothesis.Node, trials []hypothesis.Trial) map[string]*framework.NodeInfo {
 	targets := make(map[string]*framework.NodeInfo, len(candidates))
 	var added []*framework.NodeInfo
 	j.csi.reset()

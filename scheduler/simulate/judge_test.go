@@ -20,12 +20,14 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 )
 
 // verdict is a rejection as a test states it.
 type verdict struct{ Pod, Node, Plugin string }
 
-func verdicts(rejections []Rejection) []verdict {
+func verdicts(rejections []hypothesis.Refusal) []verdict {
 	var got []verdict
 	for _, r := range rejections {
 		got = append(got, verdict{r.Pod.Name, r.Node, r.Plugin})
@@ -251,7 +253,7 @@ func TestVerifyNeedsTheCluster(t *testing.T) {
 	if _, err := late.Verify(t.Context(), nil, nil); !errors.Is(err, ErrNotSynced) {
 		t.Errorf("Verify() error = %v, want %v", err, ErrNotSynced)
 	}
-	if _, err := b.judge.Verify(t.Context(), []Candidate{{}}, nil); err == nil {
+	if _, err := b.judge.Verify(t.Context(), []hypothesis.Node{{}}, nil); err == nil {
 		t.Error("Verify() of a candidate without a node gave no error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

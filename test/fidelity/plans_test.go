@@ -19,6 +19,7 @@ import (
 
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
@@ -201,14 +202,14 @@ func (p problem) judged(ctx context.Context) (*firstVerdict, plan.Result, error)
 type firstVerdict struct {
 	judge    provisioner.Judge
 	asked    bool
-	nodes    []provisioner.Hypothesis
-	trials   []provisioner.Trial
-	refusals []provisioner.Refusal
+	nodes    []hypothesis.Node
+	trials   []hypothesis.Trial
+	refusals []hypothesis.Refusal
 	err      error
 }
 
 // Verify implements provisioner.Judge.
-func (f *firstVerdict) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
+func (f *firstVerdict) Verify(ctx context.Context, nodes []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	refusals, err := f.judge.Verify(ctx, nodes, trials)
 	if !f.asked {
 		*f = firstVerdict{judge: f.judge, asked: true, nodes: nodes, trials: trials, refusals: refusals, err: err}
@@ -220,7 +221,7 @@ func (f *firstVerdict) Verify(ctx context.Context, nodes []provisioner.Hypothesi
 func (f *firstVerdict) String() string {
 	refused := map[*corev1.Pod]string{}
 	for _, r := range f.refusals {
-		refused[r.Trial.Pod] = "  refused by " + r.Plugin
+		refused[r.Pod] = "  refused by " + r.Plugin
 	}
 	out := ""
 	for _, n := range f.nodes {
@@ -278,7 +279,7 @@ func TestFidelityOfPlans(t *testing.T) {
 			t.Log(p, verdict)
 		}
 		for _, r := range verdict.refusals {
-			t.Errorf("seed %d: the plan puts %s on %s, plugin %s refuses: %s", first+i, r.Trial.Pod.Name, r.Trial.Node, r.Plugin, r.Reason)
+			t.Errorf("seed %d: the plan puts %s on %s, plugin %s refuses: %s", first+i, r.Pod.Name, r.Trial.Node, r.Plugin, r.Reason)
 		}
 	}
 	t.Logf("the judge looked at %d plans with %d pods and %d launches", plans, asked, launches)

@@ -29,6 +29,7 @@ func Units() []Unit {
 		{Path: "provisioner/ec2", Level: 3},
 		{Path: "provisioner/view", Level: 3},
 		{Path: "provisioner/demand", Level: 3},
+		{Path: "provisioner/hypothesis", Level: 3},
 		{Path: "webhook/rules", Level: 3},
 		{Path: "provisioner/launch", Level: 4},
 		{Path: "provisioner/claim", Level: 4},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
@@ -156,7 +157,7 @@ func (w *world) addPods(o client.Object, onTheWay map[string]bool) error {
 // outcome is what comes out of a variant.
 type outcome struct {
 	plan     plan.Result
-	refusals []provisioner.Refusal // of the first plan
+	refusals []hypothesis.Refusal // of the first plan
 	trials   int
 	err      error
 }
@@ -201,7 +202,7 @@ type listener struct {
 }
 
 // Verify implements provisioner.Judge.
-func (l *listener) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
+func (l *listener) Verify(ctx context.Context, nodes []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	refusals, err := l.judge.Verify(ctx, nodes, trials)
 	if !l.asked {
 		l.asked, l.out.refusals, l.out.trials, l.out.err = true, refusals, len(trials), err

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,8 +25,8 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/demand"
 	"github.com/slipway-sh/slipway/provisioner/view"
-	"github.com/slipway-sh/slipway/scheduler/simulate"
 	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/fidelity/judge"
 	"github.com/slipway-sh/slipway/test/fidelity/source"
 )
 
@@ -47,25 +46,26 @@ func (r *report) judge(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes, pods := standing()
-	j, err := newJudge(ctx, append(slices.Clone(nodes), pods...))
+	j, err := judge.New(ctx, append(slices.Clone(nodes), pods...)...)
 	if err != nil {
-		return err
+		return fmt.Errorf("building a judge: %w", err)
 	}
+	defer j.Close()
 	var each, share []time.Duration
 	fmt.Printf("judge: %d pods in a cluster of %d nodes with %d pods each\n", judgedPods, judgedNodes, podsANode)
 	for range batches {
-		timed := &stopwatch{judge: j}
-		whole, claims, err := runBatch(ctx, timed, r.maker.Catalog, append(slices.Clone(nodes), pods...))
+		j.Took, j.Trials, j.Refused = 0, 0, 0
+		whole, claims, err := runBatch(ctx, j, r.maker.Catalog, append(slices.Clone(nodes), pods...))
 		if err != nil {
 			return err
 		}
-		if timed.refused > 0 || timed.trials != judgedPods {
-			return fmt.Errorf("the judge saw %d pods and refused %d of them, it should accept %d", timed.trials, timed.refused, judgedPods)
+		if j.Refused > 0 || j.Trials != judgedPods {
+			return fmt.Errorf("the judge saw %d pods and refused %d of them, it should accept %d", j.Trials, j.Refused, judgedPods)
 		}
-		fmt.Printf("  batch %8.2f ms, of which judging %8.2f ms; %d nodes\n", ms(whole), ms(timed.spent), claims)
-		each = append(each, timed.spent/judgedPods)
+		fmt.Printf("  batch %8.2f ms, of which judging %8.2f ms; %d nodes\n", ms(whole), ms(j.Took), claims)
+		each = append(each, j.Took/judgedPods)
 		// In parts of 10^9, so that a duration can hold it.
-		share = append(share, time.Duration(float64(timed.spent)/float64(whole-timed.spent)*float64(time.Second)))
+		share = append(share, time.Duration(float64(j.Took)/float64(whole-j.Took)*float64(time.Second)))
 	}
 	slices.Sort(each)
 	slices.Sort(share)
@@ -104,7 +104,7 @@ func arriving() []*corev1.Pod {
 }
 
 // runBatch has a new provisioner plan one batch and returns how long it took and how many claims it wrote.
-func runBatch(ctx context.Context, judge provisioner.Judge, cat *capacity.Catalog, objects []runtime.Object) (time.Duration, int, error) {
+func runBatch(ctx context.Context, asked provisioner.Judge, cat *capacity.Catalog, objects []runtime.Object) (time.Duration, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pool, class := builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj()
@@ -117,7 +117,7 @@ func runBatch(ctx context.Context, judge provisioner.Judge, cat *capacity.Catalo
 	launched := make(chan int, 1)
 	p := provisioner.New(provisioner.Options{
 		Kube: interceptor.NewClient(cluster.Client, interceptor.Funcs{Create: written}), Pods: cluster.Pods(), Views: view.New(cluster.Source()), Gate: nobody{}, Nominator: nobody{}, Events: &events.FakeRecorder{},
-		Launcher: launcher(launched), Judge: judge, Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Launcher: launcher(launched), Judge: asked, Clock: clock.RealClock{}, Logger: logr.Discard(),
 		Batch: demand.Options{MaxAge: time.Minute, MaxSize: 10 * judgedPods},
 	})
 	start := time.Now()
@@ -161,37 +161,3 @@ func (nobody) Nominate(context.Context, types.NamespacedName, types.UID, string)
 type launcher chan int
 
 func (l launcher) Launch(_ context.Context, claims []*karpv1.NodeClaim) { l <- len(claims) }
-
-// stopwatch measures a judge.
-type stopwatch struct {
-	judge *simulate.Judge
-
-	mu      sync.Mutex
-	spent   time.Duration
-	trials  int
-	refused int
-}
-
-// Verify implements provisioner.Judge the way slipway-scheduler does.
-func (s *stopwatch) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
-	start := time.Now()
-	candidates := make([]simulate.Candidate, len(nodes))
-	for i, n := range nodes {
-		candidates[i] = simulate.Candidate(n)
-	}
-	asked := make([]simulate.Trial, len(trials))
-	for i, t := range trials {
-		asked[i] = simulate.Trial(t)
-	}
-	rejections, err := s.judge.Verify(ctx, candidates, asked)
-	var out []provisioner.Refusal
-	for _, r := range rejections {
-		out = append(out, provisioner.Refusal{Trial: provisioner.Trial{Pod: r.Pod, Node: r.Node}, Plugin: r.Plugin, Reason: r.Reason})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spent += time.Since(start)
-	s.trials += len(trials)
-	s.refused += len(out)
-	return out, err
-}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 
 	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/provisioner/hypothesis"
 	"github.com/slipway-sh/slipway/scheduler/simulate"
 )
 
@@ -27,9 +28,9 @@ type Judge struct {
 	judge   *simulate.Judge
 	factory informers.SharedInformerFactory
 	cancel  context.CancelFunc
-	// Took is the time spent in Verify so far, Trials how many pods it was asked about.
-	Took   time.Duration
-	Trials int
+	// Took is the time spent in Verify so far, Trials how many pods it was asked about, Refused how many of them it refused.
+	Took            time.Duration
+	Trials, Refused int
 }
 
 var _ provisioner.Judge = &Judge{}
@@ -80,25 +81,13 @@ func (j *Judge) Close() {
 }
 
 // Verify implements provisioner.Judge.
-func (j *Judge) Verify(ctx context.Context, nodes []provisioner.Hypothesis, trials []provisioner.Trial) ([]provisioner.Refusal, error) {
+func (j *Judge) Verify(ctx context.Context, nodes []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	start := time.Now()
-	candidates := make([]simulate.Candidate, len(nodes))
-	for i, n := range nodes {
-		candidates[i] = simulate.Candidate(n)
-	}
-	asked := make([]simulate.Trial, len(trials))
-	for i, t := range trials {
-		asked[i] = simulate.Trial(t)
-	}
-	rejections, err := j.judge.Verify(ctx, candidates, asked)
+	refusals, err := j.judge.Verify(ctx, nodes, trials)
 	j.Took += time.Since(start)
-	j.Trials += len(trials)
+	j.Trials, j.Refused = j.Trials+len(trials), j.Refused+len(refusals)
 	if err != nil {
 		return nil, fmt.Errorf("asking the judge: %w", err)
 	}
-	out := make([]provisioner.Refusal, 0, len(rejections))
-	for _, r := range rejections {
-		out = append(out, provisioner.Refusal{Trial: provisioner.Trial{Pod: r.Pod, Node: r.Node}, Plugin: r.Plugin, Reason: r.Reason})
-	}
-	return out, nil
+	return refusals, nil
 }
