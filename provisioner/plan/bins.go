@@ -61,24 +61,31 @@ func (b *bin) room(it *item, n int) int {
 	if n = int(min(c.Requests.Count(b.free), int64(n))); n <= 0 {
 		return 0
 	}
-	if cu := it.custom[b.pool.index]; len(cu) > 0 && !compatible(b.custom, cu) {
-		return 0
-	}
-	if len(c.HostPorts) > 0 {
-		if portsClash(b.ports, c.HostPorts) {
-			return 0
-		}
-		n = 1
-	}
-	if len(it.d.hosts.rules) > 0 {
-		n = min(n, it.d.hosts.room(b.host))
-	}
+	n = b.beside(it, n)
 	if b.pool.minValues && n > 0 && b.reservation() == "" {
 		m := b.maskWith(it)
 		used := b.requests()
 		for n > 0 && !b.pool.flexible(m, used.AddTimes(c.Requests, int64(n))) {
 			n /= 2
 		}
+	}
+	return n
+}
+
+// beside is how many of n pods of the item may be with those that are in the bin: what labels, host ports and rules about hosts
+// say, whatever room there is.
+func (b *bin) beside(it *item, n int) int {
+	if cu := it.custom[b.pool.index]; len(cu) > 0 && !compatible(b.custom, cu) {
+		return 0
+	}
+	if ports := it.d.class.HostPorts; len(ports) > 0 {
+		if portsClash(b.ports, ports) {
+			return 0
+		}
+		n = min(n, 1)
+	}
+	if len(it.d.hosts.rules) > 0 {
+		n = min(n, it.d.hosts.room(b.host))
 	}
 	return n
 }

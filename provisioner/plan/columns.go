@@ -17,7 +17,10 @@ type program struct {
 	index   map[*piece]int
 	singles []column
 	m       *master
-	next    int // the shape at which the search for columns goes on
+	next    int       // the shape at which the search for columns goes on
+	center  []float64 // worths of the lots that gave the best bound so far, see note
+	bound   float64
+	known   []column // those of the first solution
 }
 
 // Bounds on the search for columns: rounds of it, columns that join a round, how far a filling is searched, and how small
@@ -26,6 +29,8 @@ const (
 	maxColumnRounds = 60
 	columnsARound   = 12
 	columnEffort    = 100
+	columnGap       = 1e-3 // how near to its bound a solution is near enough
+	farGap          = 1e-2 // beyond this, more rounds may gain hardly anything
 	columnGain      = 2e-4
 	gainRounds      = 5
 	columnWorth     = 1e-4 // what a column must be worth beyond its cost
@@ -50,7 +55,7 @@ func (k *packer) newProgram() *program {
 	return p
 }
 
-// restart sets the program to what is left, with the columns that can still be filled. False if nothing is left.
+// restart sets the program to what is left, with the known columns cut down to that. False if nothing is left.
 func (p *program) restart(known []column) bool {
 	demand := make([]float64, len(p.lots))
 	total := 0
@@ -61,14 +66,51 @@ func (p *program) restart(known []column) bool {
 		}
 		total += l.left
 		demand[i] = float64(l.left)
+		if c, ok := p.k.single(l); ok && len(known) > 0 {
+			c.lots = []int{i}
+			p.singles[i] = c
+		}
+	}
+	p.bound = 0
+	for i, y := range p.center {
+		p.bound += y * demand[i]
 	}
 	p.m = newMaster(demand, slices.Clip(slices.Clone(p.singles)))
 	for _, c := range known[min(len(p.singles), len(known)):] {
-		if p.possible(&c) {
+		if c, ok := p.cut(c); ok {
 			p.m.columns = append(p.m.columns, c)
 		}
 	}
 	return total > 0
+}
+
+// cut cuts a column down to the pods that are left; false if there are none of them or no such node can be bought.
+func (p *program) cut(c column) (column, bool) {
+	if !p.k.affords(c.sh) {
+		return c, false
+	}
+	if !p.exceeds(&c) {
+		return c, true
+	}
+	out := column{sh: c.sh, cost: c.sh.cost}
+	for x, i := range c.lots {
+		l := p.lots[i]
+		if n := min(c.count[x], l.left); n > 0 {
+			out.lots, out.count = append(out.lots, i), append(out.count, n)
+			out.cost += float64(n) * l.wishCost(c.sh)
+		}
+	}
+	return out, len(out.lots) > 0
+}
+
+// exceeds reports whether the column holds more pods of a lot than are left.
+func (p *program) exceeds(c *column) bool {
+	for x, i := range c.lots {
+		if c.count[x] > p.lots[i].left {
+			return true
+		}
+	}
+	return false
 }
 
 // pods is how many pods the lots have.
@@ -80,28 +122,15 @@ func (p *program) pods() int {
 	return n
 }
 
-func (p *program) possible(c *column) bool {
-	for x, i := range c.lots {
-		if c.count[x] > p.lots[i].left {
-			return false
-		}
-	}
-	return p.k.affords(c.sh)
-}
-
 // single is the cheapest column that holds nothing but the lot; false if no shape holds it.
 func (k *packer) single(l *lot) (column, bool) {
 	best := column{cost: math.Inf(1)}
 	per := math.Inf(1)
-	f := &k.fill
-	f.pieces, f.weight, f.dense = []*piece{&l.piece}, []float64{1}, []float64{1}
 	for _, sh := range k.shapes {
 		if !sh.takes(l.set) || !k.affords(sh) {
 			continue
 		}
-		f.sh, f.room, f.counts, f.ports, f.custom = sh, append(f.room[:0], sh.room...), []int{0}, f.ports[:0], 0
-		clear(f.groups)
-		if n := f.most(0); n > 0 {
+		if n := k.alone(sh, &l.piece); n > 0 {
 			cost := sh.cost + float64(n)*l.wishCost(sh)
 			if cost/float64(n) < per {
 				per = cost / float64(n)
@@ -112,7 +141,16 @@ func (k *packer) single(l *lot) (column, bool) {
 	return best, best.sh != nil
 }
 
-// solve generates columns until they gain hardly anything any more.
+// alone is how many pods of the piece a node of the shape holds that holds nothing else.
+func (k *packer) alone(sh *shape, p *piece) int {
+	f := &k.fill
+	f.pieces, f.weight, f.dense = []*piece{p}, []float64{1}, []float64{1}
+	f.sh, f.room, f.counts, f.ports, f.custom = sh, append(f.room[:0], sh.room...), []int{0}, f.ports[:0], 0
+	clear(f.groups)
+	return f.most(0)
+}
+
+// solve generates columns until the solution is near its bound or they gain hardly anything any more.
 func (p *program) solve(rounds int) {
 	p.m.solve()
 	history := []float64{p.m.value()}
@@ -123,7 +161,14 @@ func (p *program) solve(rounds int) {
 		p.m.solve()
 		v := p.m.value()
 		history = append(history, v)
-		if n := len(history); n > gainRounds && history[n-1-gainRounds]-v < columnGain*v {
+		patience := gainRounds
+		switch {
+		case v-p.bound <= columnGap*v:
+			return
+		case len(p.center) > 0 && v-p.bound > farGap*v:
+			patience = 3 * gainRounds
+		}
+		if n := len(history); n > patience && history[n-1-patience]-v < columnGain*v {
 			return
 		}
 	}
@@ -145,14 +190,29 @@ func gcd(a, b int) int {
 	return a
 }
 
-// extend adds good columns at the present worths; false if none improves the solution.
+// extend adds good columns; false if none improves the solution. The worths of a solution jump about: half the way from them to
+// those that gave the best bound so far, columns are better and the bound is, too (Wentges, 1997).
 func (p *program) extend() bool {
+	if len(p.center) > 0 {
+		mixed := make([]float64, len(p.center))
+		for i, y := range p.m.y {
+			mixed[i] = (max(y, 0) + p.center[i]) / 2
+		}
+		if p.price(mixed) {
+			return true
+		}
+	}
+	return p.price(p.m.y)
+}
+
+// price looks for columns at the given worths and adds the best of those that improve the solution; false if there are none.
+func (p *program) price(worths []float64) bool {
 	for i, l := range p.lots {
-		l.value = max(p.m.y[i], 0)
+		l.value = max(worths[i], 0)
 	}
 	type found struct {
 		c     column
-		ratio float64
+		gains float64
 	}
 	var list []found
 	n, step, enough := len(p.k.shapes), 1, math.MaxInt
@@ -162,6 +222,7 @@ func (p *program) extend() bool {
 	} else {
 		p.next = 0
 	}
+	most := 1.0
 	for i := 0; i < n && len(list) < enough; i++ {
 		sh := p.k.shapes[p.next%n]
 		p.next += step
@@ -169,15 +230,41 @@ func (p *program) extend() bool {
 			continue
 		}
 		takes, value := p.k.fill.fill(sh, p.pieces, nil, sh.cost*(1+columnWorth), columnEffort)
-		if ratio := value / sh.cost; ratio > 1+columnWorth {
-			list = append(list, found{p.column(sh, takes), ratio})
+		if value <= sh.cost*(1+columnWorth) {
+			continue
+		}
+		most = max(most, value/sh.cost)
+		c := p.column(sh, takes)
+		if gains := -p.m.reduced(&c); gains > columnWorth {
+			list = append(list, found{c, gains})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.ratio, a.ratio) })
+	if step == 1 && p.lots[0].exact {
+		p.note(worths, most)
+	}
+	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.gains, a.gains) })
 	for _, f := range list[:min(len(list), columnsARound)] {
 		p.m.columns = append(p.m.columns, f.c)
 	}
 	return len(list) > 0
+}
+
+// note remembers worths under which no node holds more than so many times its cost, if what they say all pods cost at least is
+// the most so far (Farley, 1990). As fillings are not searched to the end, it is about so.
+func (p *program) note(worths []float64, times float64) {
+	bound := 0.0
+	for i, d := range p.m.demand {
+		bound += d * max(worths[i], 0) / times
+	}
+	if bound <= p.bound {
+		return
+	}
+	p.bound = bound
+	center := make([]float64, len(worths))
+	for i, y := range worths {
+		center[i] = max(y, 0) / times
+	}
+	p.center = center
 }
 
 func (p *program) column(sh *shape, takes []pieceTake) column {

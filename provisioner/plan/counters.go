@@ -112,12 +112,13 @@ func (cs *counters) of(c *capacity.Class) []*counter {
 func (s *solver) topology() {
 	cs := newCounters()
 	s.counters = cs
+	there := domainsOf(s.nodes)
 	for _, d := range s.demands {
 		c := d.class
 		for _, sp := range c.Spread {
 			ct := s.spreadCounter(cs, d, sp)
 			d.rules = append(d.rules, &rule{kind: spread, key: sp.Key, counter: ct, self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, over: sp, hosts: s.hostsFor(d, sp)})
-			s.setDomains(d, d.rules[len(d.rules)-1], s.nodes)
+			there.set(d, d.rules[len(d.rules)-1])
 			s.addPossible(d, d.rules[len(d.rules)-1])
 		}
 		s.nearRules(cs, d)
@@ -219,8 +220,8 @@ func (s *solver) spreadCounter(cs *counters, d *demand, sp capacity.Spread) *cou
 	if sp.HonorTaints {
 		id += fmt.Sprintf("\x00%v", c.Tolerations)
 	}
-	if len(c.Spread) > 1 {
-		id += "\x00" + strings.Join(spreadKeys(c), ",")
+	if keys := spreadKeys(c); len(keys) > 1 || (len(keys) == 1 && keys[0] != sp.Key) {
+		id += "\x00" + strings.Join(keys, ",")
 	}
 	ct := cs.get(id, sp.Key, sp.Selector, func(o *capacity.Class) bool { return sp.Matches(c.Namespace, o) })
 	ct.ending = false

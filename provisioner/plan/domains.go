@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,31 +12,52 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
-// setDomains sets the domains of a spread to those the nodes have, as far as its policies admit them.
-func (s *solver) setDomains(d *demand, r *rule, nodes []*node) {
+// domainSets are the domains that nodes have, by the counter of the spread that looks at them: rules with one counter admit the
+// same nodes.
+type domainSets struct {
+	nodes []*node
+	of    map[*counter]domainSet
+}
+
+// domainSet are domains that nodes are in, and those that nodes on their way may be in.
+type domainSet struct{ certain, maybe map[string]bool }
+
+func domainsOf(nodes []*node) domainSets {
+	return domainSets{nodes: nodes, of: map[*counter]domainSet{}}
+}
+
+// set sets the domains of a spread to those the nodes have, as far as its policies admit them.
+func (ds domainSets) set(d *demand, r *rule) {
 	if r.kind != spread || r.aboutHosts() {
 		return
 	}
-	r.domains, r.maybe = map[string]bool{}, nil
-	for _, n := range nodes {
+	found, ok := ds.of[r.counter]
+	if !ok {
+		found = ds.find(d, r)
+		ds.of[r.counter] = found
+	}
+	r.domains, r.maybe, r.floorAt = found.certain, found.maybe, 0
+}
+
+func (ds domainSets) find(d *demand, r *rule) domainSet {
+	out := domainSet{certain: map[string]bool{}, maybe: map[string]bool{}}
+	for _, n := range ds.nodes {
 		if n.Phase == capacity.Leaving && n.Name == "" {
 			continue // it never joined and will not
 		}
 		if v, ok := n.domain(r.key); ok {
-			if n.countsFor(d.class, r.over) {
-				r.domains[v] = true
+			if !out.certain[v] && n.countsFor(d.class, r.over) {
+				out.certain[v] = true
 			}
 			continue
 		}
 		if open := n.Requirements.Get(r.key); n.undecided(r.key) && open.Finite() {
-			if r.maybe == nil {
-				r.maybe = map[string]bool{}
-			}
 			for _, v := range open.Values() {
-				r.maybe[v] = true
+				out.maybe[v] = true
 			}
 		}
 	}
+	return out
 }
 
 // hostsFor are the hosts a spread over hosts counts, nil where a new one can be bought or the spread is over something else.
@@ -57,6 +79,7 @@ func (s *solver) addPossible(d *demand, r *rule) {
 	if r.aboutHosts() {
 		return
 	}
+	r.domains = maps.Clone(r.domains) // others have them, too
 	for i, f := range d.pools {
 		if f.ok {
 			for _, v := range s.valuesOf(s.pools[i], r.key, f) {

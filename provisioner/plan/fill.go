@@ -55,7 +55,7 @@ type pieceTake struct {
 func (f *filler) fill(sh *shape, pieces []*piece, seed *piece, floor float64, effort int) ([]pieceTake, float64) {
 	f.sh, f.effort = sh, effort
 	f.room = append(f.room[:0], sh.room...)
-	if f.consider(pieces) <= floor {
+	if f.consider(pieces, floor) <= floor {
 		return nil, 0
 	}
 	f.fills++

@@ -4,74 +4,14 @@
 package plan
 
 import (
-	"fmt"
+	"encoding/binary"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
-
-// limit is what is left of a pool's limits while a plan takes from it.
-type limit struct {
-	limited   []corev1.ResourceName
-	max, used capacity.Resources
-	nodes     int64 // left; -1 without a limit
-}
-
-func limitOf(p *capacity.Pool) limit {
-	l := limit{max: capacity.FromList(p.Limits), used: p.Usage, nodes: -1}
-	for name := range p.Limits {
-		l.limited = append(l.limited, name)
-	}
-	slices.Sort(l.limited)
-	if p.LimitNodes != nil {
-		l.nodes = max(*p.LimitNodes-p.Nodes, 0)
-	}
-	return l
-}
-
-// allows reports whether one more node of this capacity stays inside the limits.
-func (l *limit) allows(c capacity.Resources) bool {
-	if l.nodes == 0 {
-		return false
-	}
-	for _, name := range l.limited {
-		if l.used.Get(name)+c.Get(name) > l.max.Get(name) {
-			return false
-		}
-	}
-	return true
-}
-
-func (l *limit) take(c capacity.Resources) {
-	l.used = l.used.Add(c)
-	if l.nodes > 0 {
-		l.nodes--
-	}
-}
-
-// give takes back what take took.
-func (l *limit) give(c capacity.Resources) {
-	l.used = l.used.Sub(c)
-	if l.nodes >= 0 {
-		l.nodes++
-	}
-}
-
-// String says how much of each limited resource is used.
-func (l *limit) String() string {
-	var parts []string
-	for _, name := range l.limited {
-		parts = append(parts, fmt.Sprintf("%s of %s %s in use", capacity.FormatQuantity(name, l.used.Get(name)), capacity.FormatQuantity(name, l.max.Get(name)), name))
-	}
-	if l.nodes == 0 {
-		parts = append(parts, "the limit on nodes is reached")
-	}
-	return strings.Join(parts, ", ")
-}
 
 // launch turns the bin into a launch: every offering its pods can live with and the pool's limits leave room for,
 // cheapest first.
@@ -83,12 +23,13 @@ func (b *bin) launch(most int) Launch {
 	out.Requests = demand.Add(p.overhead[kind])
 	chosen := p.Catalog.Types[kind].Capacity
 	var largest, least capacity.Resources
-	fits := make([]int8, len(p.free)) // by type: 0 unknown, 1 yes, -1 no
+	fits := make([]int8, len(p.free))                        // by type: 0 unknown, 1 yes, -1 no
+	loose := p.left.spare(p.largest.Max(chosen).Sub(chosen)) // no type is too large for the limits
 	roomy := func(o int) bool {
 		t := p.Catalog.TypeOf(o)
 		if fits[t] == 0 {
 			fits[t] = -1
-			if demand.Fits(p.free[t]) && p.left.spare(p.Catalog.Types[t].Capacity.Max(chosen).Sub(chosen)) {
+			if demand.Fits(p.free[t]) && (loose || p.left.spare(p.Catalog.Types[t].Capacity.Max(chosen).Sub(chosen))) {
 				fits[t] = 1
 			}
 		}
@@ -106,11 +47,11 @@ func (b *bin) launch(most int) Launch {
 		largest, least = largest.Max(off.Type.Capacity), least.Min(off.Type.Allocatable)
 	}
 	p.left.used = p.left.used.Add(largest.Max(chosen).Sub(chosen))
-	offs := slices.Clone(out.Offerings)
+	offs := slices.Clone(picked)
 	for _, o := range near {
 		off := &p.Catalog.Offerings[o]
 		if o > picked[len(picked)-1] && largest.Max(off.Type.Capacity).Equal(largest) && least.Fits(off.Type.Allocatable) {
-			offs = append(offs, *off)
+			offs = append(offs, o)
 		}
 	}
 	out.Requirements = b.requirements(offs)
@@ -222,16 +163,6 @@ func (q *pool) isProduct(m *mask) bool {
 	return m.product > 0
 }
 
-// spare reports whether the limits leave room for extra capacity on nodes already counted.
-func (l *limit) spare(extra capacity.Resources) bool {
-	for _, name := range l.limited {
-		if l.used.Get(name)+extra.Get(name) > l.max.Get(name) {
-			return false
-		}
-	}
-	return true
-}
-
 // decided gives labels that are still open one value each, which the node then has and pods can count on. Labels whose value
 // the launch chooses stay open.
 func (q *pool) decided(reqs capacity.Requirements) capacity.Requirements {
@@ -248,24 +179,46 @@ func (q *pool) decided(reqs capacity.Requirements) capacity.Requirements {
 }
 
 // requirements are the pool's, with one value for each of its open labels, and the offerings spelled out.
-func (b *bin) requirements(offs []capacity.CatalogOffering) capacity.Requirements {
+func (b *bin) requirements(offs []int) capacity.Requirements {
+	reqs := b.pool.decided(b.pool.Requirements.And(b.custom))
+	if id := b.reservation(); id != "" {
+		reqs = reqs.With(capacity.In(capacity.ReservationIDLabel, id))
+	}
+	sale := b.pool.sale(offs)
+	return reqs.With(sale[:]...)
+}
+
+// sale spells out some offerings as requirements on instance type, zone and capacity type. Many nodes of a plan are sold alike,
+// so it is spelled out once.
+func (q *pool) sale(offs []int) [3]capacity.Requirement {
+	raw := make([]byte, 0, 4*len(offs))
+	for _, o := range offs {
+		raw = binary.LittleEndian.AppendUint32(raw, uint32(o))
+	}
+	if out, ok := q.sales[string(raw)]; ok {
+		return out
+	}
 	var types, zones, capacityTypes []string
+	known := make([]bool, len(q.Catalog.Types))
 	add := func(list []string, v string) []string {
 		if slices.Contains(list, v) {
 			return list
 		}
 		return append(list, v)
 	}
-	for i := range offs {
-		types, zones, capacityTypes = add(types, offs[i].Type.Name), add(zones, offs[i].Zone), add(capacityTypes, offs[i].CapacityType)
+	for _, o := range offs {
+		off := &q.Catalog.Offerings[o]
+		if t := q.Catalog.TypeOf(o); !known[t] {
+			known[t] = true
+			types = append(types, off.Type.Name)
+		}
+		zones, capacityTypes = add(zones, off.Zone), add(capacityTypes, off.CapacityType)
 	}
-	reqs := b.pool.decided(b.pool.Requirements.And(b.custom))
-	if id := b.reservation(); id != "" {
-		reqs = reqs.With(capacity.In(capacity.ReservationIDLabel, id))
-	}
-	return reqs.With(
+	out := [3]capacity.Requirement{
 		capacity.In(corev1.LabelInstanceTypeStable, types...),
 		capacity.In(corev1.LabelTopologyZone, zones...),
 		capacity.In(karpv1.CapacityTypeLabelKey, capacityTypes...),
-	)
+	}
+	q.sales[string(raw)] = out
+	return out
 }

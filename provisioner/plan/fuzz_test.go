@@ -6,6 +6,7 @@ package plan_test
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,22 +39,75 @@ func FuzzSolve(f *testing.F) {
 	})
 }
 
-// TestSolveManyClasses plans ten thousand classes of one pod, each with a rule of its own: work and memory stay in bounds.
-func TestSolveManyClasses(t *testing.T) {
-	in := plan.Input{View: &capacity.View{Pools: []*capacity.Pool{builder.CapacityPool("p", shop()).Obj()}}}
-	for i := range 10000 {
-		app := map[string]string{"app": fmt.Sprint(i)}
-		b := builder.Class(fmt.Sprintf("class-%05d", i)).CPU(fmt.Sprintf("%dm", 100+i%1900)).Memory("256Mi").Label("app", app["app"])
-		if i%2 == 0 {
-			b.ZoneSpread(1, app)
-		} else {
-			b.Apart(corev1.LabelHostname, app)
-		}
-		in.Pods = append(in.Pods, builder.PodsOf(b.Obj(), 1)...)
+// TestWorkStaysInProportion plans input made to be laborious, once and with twice as many classes: every pod has a place or a
+// reason, and what is allocated on the way, which unlike time is the same on any machine, grows no faster than it may.
+func TestWorkStaysInProportion(t *testing.T) {
+	app := func(i int) map[string]string { return map[string]string{"app": fmt.Sprint(i)} }
+	named := func(i int) *builder.ClassBuilder {
+		return builder.Class(fmt.Sprintf("class-%05d", i)).CPU(fmt.Sprintf("%dm", 100+i%1900)).Memory("256Mi").Label("app", fmt.Sprint(i)).Label("all", "yes")
 	}
-	r := plan.Solve(in)
-	if len(r.Unplaced) > 0 {
-		t.Errorf("%d pods have no place, the first: %+v", len(r.Unplaced), r.Unplaced[0])
+	everybody := map[string]string{"all": "yes"}
+	for name, tc := range map[string]struct {
+		classes int
+		most    float64 // how much more twice as many classes may allocate
+		placed  bool
+		class   func(i, n int) *capacity.Class
+	}{
+		"a rule of its own for each": {classes: 5000, most: 3, placed: true, class: func(i, _ int) *capacity.Class {
+			if i%2 == 0 {
+				return named(i).ZoneSpread(1, app(i)).Obj()
+			}
+			return named(i).Apart(corev1.LabelHostname, app(i)).Obj()
+		}},
+		"200 values for a label that is left open": {classes: 500, most: 3, placed: true, class: func(i, _ int) *capacity.Class {
+			var values []string
+			for k := range 200 {
+				values = append(values, fmt.Sprintf("team-%d", (i+1)*k))
+			}
+			return named(i).Term(capacity.In("team", values...)).Obj()
+		}},
+		"everybody wants to be apart from everybody": {classes: 300, most: 5, placed: true, class: func(i, _ int) *capacity.Class {
+			return named(i).Apart(corev1.LabelHostname, everybody).Obj()
+		}},
+		"affinities in a circle, over hosts": {classes: 500, most: 5, class: func(i, n int) *capacity.Class {
+			return named(i).Near(corev1.LabelHostname, app((i+1)%n)).Obj()
+		}},
+		"affinities in a circle, over zones": {classes: 500, most: 5, class: func(i, n int) *capacity.Class {
+			return named(i).Near(corev1.LabelTopologyZone, app((i+1)%n)).Obj()
+		}},
+		"absurd requests": {classes: 1000, most: 3, class: func(i, _ int) *capacity.Class {
+			c := named(i).Obj()
+			c.Requests.CPU, c.Requests.Memory = math.MaxInt64-int64(i), math.MaxInt64-int64(i)
+			c.Requests.Extended = []capacity.Quantity{{Name: "example.com/x", Value: math.MaxInt64}}
+			return c
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var allocated [2]float64
+			for k := range allocated {
+				in := plan.Input{View: &capacity.View{Pools: []*capacity.Pool{builder.CapacityPool("p", shop()).Require(capacity.Exists("team")).Obj()}}}
+				n := tc.classes * (k + 1)
+				for i := range n {
+					in.Pods = append(in.Pods, builder.PodsOf(tc.class(i, n), 1)...)
+				}
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				r := plan.Solve(in)
+				runtime.ReadMemStats(&after)
+				allocated[k] = float64(after.TotalAlloc - before.TotalAlloc)
+				if placed := len(r.Unplaced) == 0; placed != tc.placed {
+					t.Errorf("%d of %d pods have no place", len(r.Unplaced), len(in.Pods))
+				}
+				for _, u := range r.Unplaced {
+					if u.Reason == "" || u.Detail == "" {
+						t.Fatalf("no reason: %+v", u)
+					}
+				}
+			}
+			if growth := allocated[1] / allocated[0]; growth > tc.most {
+				t.Errorf("twice as many classes allocate %.1f times as much (%.0f MB instead of %.0f)", growth, allocated[1]/1e6, allocated[0]/1e6)
+			}
+		})
 	}
 }
 

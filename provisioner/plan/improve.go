@@ -15,6 +15,8 @@ const (
 	maxTogether = 6
 	maxAttempts = 240
 	maxFailures = 60
+	maxRebuilds = 24 // how often many nodes are packed anew at a time, and how many at most
+	maxRebuilt  = 60
 )
 
 // improve packs groups of nodes anew, those that waste most together with others, and keeps what is cheaper. Nodes whose
@@ -26,13 +28,20 @@ func (k *packer) improve(first int) {
 		k.shrink(b)
 		cost += k.costs(b, b.sh)
 	}
-	if k.tight {
+	if k.left() > 0 {
 		return // what a limit kept out comes first; there is nothing to gain before that
 	}
 	draw := lcg(1)
 	failures := 0
-	list := k.wasteful(s.bins[first:])
 	k.budget += k.fill.fills
+	for range maxRebuilds {
+		list := k.wasteful(s.bins[first:])
+		if k.program == nil || cost <= k.bound*(1+nearEnough) || len(list) < 2 || k.fill.fills > k.budget {
+			break
+		}
+		cost -= k.rebuild(chooseMany(list, &draw))
+	}
+	list := k.wasteful(s.bins[first:])
 	for range maxAttempts {
 		if cost <= k.bound*(1+nearEnough) || failures == maxFailures || len(list) < 2 || k.fill.fills > k.budget {
 			return
@@ -81,6 +90,16 @@ func choose(list []*bin, draw *lcg) []*bin {
 	return out
 }
 
+// chooseMany picks a part of a list, those at its front more often.
+func chooseMany(list []*bin, draw *lcg) []*bin {
+	n := min(max(len(list)*(2+draw.next(5))/10, 2), maxRebuilt)
+	out := map[*bin]bool{}
+	for tries := 0; len(out) < n && tries < 4*n; tries++ {
+		out[list[min(draw.next(len(list)), draw.next(len(list)))]] = true
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(b *bin) bool { return !out[b] })
+}
+
 // movable reports whether the pods of the bin were packed by this packer and may go elsewhere.
 func (b *bin) movable() bool {
 	return len(b.takes) > 0 && b.reservation() == "" && !slices.ContainsFunc(b.takes, func(t take) bool { return t.it.row == nil || t.it.row.clings() })
@@ -95,23 +114,63 @@ func (b *bin) worth() float64 {
 	return v
 }
 
-// repack packs the pods of some bins anew, with the worths of their rows shaken a little, and returns what that saves; if it
-// saves nothing, all is as it was.
-func (k *packer) repack(old []*bin, draw *lcg) float64 {
-	s := k.s
-	before := 0.0
-	held := make([][]take, len(old))
-	var rows []*row
-	for i, b := range old {
-		before += k.costs(b, b.sh)
-		held[i] = b.clear()
-		for _, t := range held[i] {
-			if !slices.Contains(rows, t.it.row) {
-				rows = append(rows, t.it.row)
+// attempt is nodes that were taken back, and what they held and cost. left is how many pods had no place beside them.
+type attempt struct {
+	bins []*bin
+	held [][]take
+	cost float64
+	left int
+}
+
+// takeBack takes nodes back: their pods want a place again.
+func (k *packer) takeBack(bins []*bin) attempt {
+	a := attempt{bins: slices.Clone(bins), left: k.left()}
+	for _, b := range a.bins {
+		a.cost += k.costs(b, b.sh)
+		a.held = append(a.held, b.clear())
+	}
+	k.s.drop(a.bins...)
+	return a
+}
+
+// putBack buys the nodes of an attempt again and puts their pods back.
+func (k *packer) putBack(a attempt) {
+	for i, b := range a.bins {
+		k.s.charge(b)
+		k.s.bins = append(k.s.bins, b)
+		for _, t := range a.held[i] {
+			b.put(t.it, t.n)
+		}
+	}
+}
+
+// price is what the nodes cost in US dollars an hour.
+func (a attempt) price() float64 {
+	sum := 0.0
+	for _, b := range a.bins {
+		sum += b.sh.price
+	}
+	return sum
+}
+
+// rows are the rows whose pods the nodes held.
+func (a attempt) rows() []*row {
+	var out []*row
+	for _, held := range a.held {
+		for _, t := range held {
+			if !slices.Contains(out, t.it.row) {
+				out = append(out, t.it.row)
 			}
 		}
 	}
-	s.drop(old...)
+	return out
+}
+
+// repack packs the pods of some bins anew, with the worths of their rows shaken a little, and returns what that saves; if it
+// saves nothing, all is as it was.
+func (k *packer) repack(bins []*bin, draw *lcg) float64 {
+	old := k.takeBack(bins)
+	rows := old.rows()
 	values := make([]float64, len(rows))
 	for i, r := range rows {
 		values[i] = r.value
@@ -119,26 +178,44 @@ func (k *packer) repack(old []*bin, draw *lcg) float64 {
 	}
 	sorted := slices.Clone(rows)
 	slices.SortFunc(sorted, func(a, b *row) int { return cmp.Or(cmp.Compare(k.bulk(b.size), k.bulk(a.size)), a.index-b.index) })
-	from := len(s.bins)
-	after, ok := k.packRows(sorted, before)
+	from := len(k.s.bins)
+	after, ok := k.packRows(sorted, old.cost)
 	for i, r := range rows {
 		r.value = values[i]
 	}
-	if ok && after < before*(1-1e-6) {
-		return before - after
+	if ok && after < old.cost*(1-1e-6) {
+		return old.cost - after
 	}
-	fresh := slices.Clone(s.bins[from:])
-	for _, b := range fresh {
-		b.clear()
+	k.takeBack(k.s.bins[from:])
+	k.putBack(old)
+	return 0
+}
+
+// rebuild packs many bins anew at once, by the linear program, and returns what that saves; if it saves nothing, all is as it was.
+func (k *packer) rebuild(bins []*bin) float64 {
+	old := k.takeBack(bins)
+	values := make([]float64, len(k.rows))
+	for i, r := range k.rows {
+		values[i] = r.value
 	}
-	s.drop(fresh...)
-	for i, b := range old {
-		s.charge(b)
-		s.bins = append(s.bins, b)
-		for _, t := range held[i] {
-			b.put(t.it, t.n)
-		}
+	from := len(k.s.bins)
+	if k.program.restart(k.program.known) {
+		k.dive(k.program, maxStages, laterRounds)
 	}
+	k.byRow()
+	after := 0.0
+	for _, b := range k.s.bins[from:] {
+		k.shrink(b)
+		after += k.costs(b, b.sh)
+	}
+	for i, r := range k.rows {
+		r.value = values[i]
+	}
+	if k.left() == 0 && after < old.cost*(1-1e-6) {
+		return old.cost - after
+	}
+	k.takeBack(k.s.bins[from:])
+	k.putBack(old)
 	return 0
 }
 
@@ -185,14 +262,12 @@ func (k *packer) shrink(b *bin) {
 		if sh.pool != b.pool && sh.pool.minValues {
 			continue
 		}
-		k.s.refund(b)
-		if !k.affords(sh) {
-			k.s.charge(b)
+		if !k.exchanges(b, sh) {
 			continue
 		}
-		b.pool, b.chosen, b.sh, b.cost = sh.pool, sh.offering, sh, sh.cost
+		k.s.refund(b)
+		b.become(sh)
 		k.s.charge(b)
-		b.free = sh.pool.free[sh.kind].Sub(b.requests())
 		return
 	}
 }

@@ -27,9 +27,11 @@ type packer struct {
 	wishIDs   map[string]int
 	favours   map[int][]*shape // by set: the shapes that were best lately
 	opened    int
-	budget    int     // fillings that may be tried: work is bounded by counts, never by time
-	bound     float64 // what the linear program says all of it costs at least, about
-	tight     bool    // a limit has kept a node from being bought
+	program   *program // solved for all rows, if they are few enough; nil else
+	budget    int      // fillings that may be tried: work is bounded by counts, never by time
+	bound     float64  // what the linear program says all of it costs at least, about
+	tight     bool     // a limit has kept a node from being bought
+	strain    float64  // what all that a pool's limits leave counts as, in US dollars an hour; see underLimits
 }
 
 // pack opens new nodes until every item is placed or stuck: for each group of pools of equal weight, heaviest first, what
@@ -79,20 +81,31 @@ func (k *packer) pack(items []*item) {
 	k.makeShapes()
 	k.priceWishes()
 	first := len(k.s.bins)
-	k.byReservation()
-	k.byCompany()
-	if len(k.rows) > 1 || k.rows[0].left > 1 {
-		k.byProgram()
-	}
-	k.byRow()
+	k.buyAll()
+	k.underLimits(first)
+	k.grow()
 	k.improve(first)
 	for _, it := range items {
 		it.row = nil
 	}
 }
 
-// maxStages bounds how often the linear program is solved anew for what the last solution, rounded down, left over.
-const maxStages = 8
+// buyAll opens nodes for all rows, as far as limits allow.
+func (k *packer) buyAll() {
+	k.byReservation()
+	k.byCompany()
+	if !k.byCount() && (len(k.rows) > 1 || k.rows[0].left > 1) {
+		k.byProgram()
+	}
+	k.byRow()
+}
+
+// maxStages bounds how often the linear program is solved anew for what the last solution, rounded down, left over, laterRounds
+// the rounds of columns after the first time.
+const (
+	maxStages   = 64
+	laterRounds = 12
+)
 
 // byProgram buys what the linear program says, rounded down to whole nodes, and goes on with the rest.
 func (k *packer) byProgram() {
@@ -101,20 +114,33 @@ func (k *packer) byProgram() {
 		return
 	}
 	stages, rounds := maxStages, maxColumnRounds
-	if !p.lots[0].exact {
+	if p.lots[0].exact {
+		k.program = p
+	} else {
 		stages, rounds = 2+p.pods()/2500, 12+p.pods()/500
 	}
-	k.budget = baseBudget + podBudget*p.pods()
+	k.budget = k.fill.fills + baseBudget + podBudget*p.pods()
+	k.bound = k.dive(p, stages, rounds)
+}
+
+// dive buys the whole nodes of the program's solution and solves it anew for what is left, until hardly anything is. It returns
+// the value of the first solution.
+func (k *packer) dive(p *program, stages, rounds int) float64 {
+	bound := 0.0
 	for stage := range stages {
 		p.solve(rounds)
 		p.appraise()
 		if stage == 0 {
-			k.bound = p.m.value()
+			bound, rounds = p.m.value(), min(rounds, laterRounds)
+			if p.known == nil {
+				p.known = p.m.columns
+			}
 		}
 		if !k.buy(p) || !p.restart(p.m.columns) {
-			return
+			break
 		}
 	}
+	return bound
 }
 
 // The fillings a plan may try: some, and more for each pod.
@@ -131,11 +157,14 @@ func (k *packer) buy(p *program) bool {
 	for _, u := range sol {
 		bought += k.copies(p, u.column, int(u.level+1e-6))
 	}
-	if bought == 0 && len(sol) > 0 && sol[0].level > 0.4 {
+	if bought == 0 && len(sol) > 0 && sol[0].level > leastUse {
 		bought = k.copies(p, sol[0].column, 1)
 	}
 	return bought > 0
 }
+
+// leastUse is how much of a node a solution has to use for it to be bought although that is less than all of it.
+const leastUse = 0.3
 
 // copies opens up to n nodes filled as the column says, until one can't be.
 func (k *packer) copies(p *program, c *column, n int) int {
@@ -181,8 +210,8 @@ func (k *packer) give(b *bin, l *lot, n int) float64 {
 func (r *row) give(b *bin, n int) int {
 	done := 0
 	for range r.items {
-		if done == n || r.left == 0 {
-			break
+		if done == n || !r.goesOn(b) {
+			return done
 		}
 		it := r.items[r.next]
 		r.next = (r.next + 1) % len(r.items)
@@ -199,8 +228,8 @@ func (r *row) give(b *bin, n int) int {
 		}
 	}
 	for _, it := range r.items {
-		if done == n {
-			break
+		if done == n || !r.goesOn(b) {
+			return done
 		}
 		if it.left > 0 {
 			if got := b.room(it, min(n-done, it.left)); got > 0 {
@@ -212,11 +241,17 @@ func (r *row) give(b *bin, n int) int {
 	return done
 }
 
+// goesOn reports whether one more pod of the row may go on the bin, as far as the row as a whole tells: size and rules about
+// hosts are those of all its items.
+func (r *row) goesOn(b *bin) bool {
+	return r.left > 0 && r.request.Fits(b.free) && (r.hosts == nil || r.hosts.room(b.host) > 0)
+}
+
 // topUp fills what room is left with those that are worth anything there, their wishes counted.
 func (k *packer) topUp(b *bin) float64 {
 	worth := 0.0
 	for _, r := range k.rows {
-		if r.left == 0 || !r.request.Fits(b.free) || (r.wish != 0 && r.value <= r.wishCost(b.sh)) {
+		if !r.goesOn(b) || (r.wish != 0 && r.value <= r.wishCost(b.sh)) {
 			continue
 		}
 		worth += float64(r.give(b, r.left)) * r.worthOn(b.sh)
@@ -237,7 +272,7 @@ func (k *packer) byRow() {
 		}
 	}
 	for _, r := range bySize {
-		if r.left > 0 && r.clings() {
+		if r.left > 0 && (r.clings() || k.tight) {
 			k.join(r)
 		}
 	}
@@ -330,7 +365,11 @@ func (k *packer) costOf(sh *shape) float64 {
 			share = min(share, sh.room[d]/k.total[d])
 		}
 	}
-	return max(sh.price, minPrice) * (1 + evenness*share)
+	cost := max(sh.price, minPrice) * (1 + evenness*share)
+	if k.strain > 0 {
+		cost += k.strain * sh.pool.left.share(sh.pool.Catalog.Types[sh.kind].Capacity)
+	}
+	return cost
 }
 
 // minPrice stands in for the price of what costs nothing, so that of two such nodes the fuller one is better.

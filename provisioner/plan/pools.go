@@ -20,6 +20,7 @@ type pool struct {
 	open      capacity.Set         // offerings the pool may buy now
 	free      []capacity.Resources // by type: allocatable without the daemonset pods
 	overhead  []capacity.Resources // by type: the daemonset pods
+	largest   capacity.Resources   // the most any type has of each resource
 	left      limit
 	minValues bool // a requirement has a floor on how many values stay possible
 
@@ -33,6 +34,8 @@ type pool struct {
 	daemonsAt map[*capacity.Class]capacity.Set
 	// preferences are the offerings whose nodes meet preferred terms, by what they spell.
 	preferences map[string]capacity.Set
+	// sales are offerings spelled out, by their numbers.
+	sales map[string][3]capacity.Requirement
 }
 
 // mask is a set of offerings of one pool. Equal sets of a pool are one mask.
@@ -82,7 +85,7 @@ func keyOf(r capacity.Resources) resourceKey {
 func preparePool(p *capacity.Pool, index int) *pool {
 	q := &pool{
 		Pool: p, index: index, left: limitOf(p), masks: map[string]*mask{}, terms: map[string]fit{},
-		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{}, daemonsAt: map[*capacity.Class]capacity.Set{}, preferences: map[string]capacity.Set{},
+		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{}, daemonsAt: map[*capacity.Class]capacity.Set{}, preferences: map[string]capacity.Set{}, sales: map[string][3]capacity.Requirement{},
 	}
 	if p.Blocked != "" || p.Catalog == nil {
 		return q
@@ -119,7 +122,7 @@ func (q *pool) daemons() {
 				over = over.Add(d.Requests)
 			}
 		}
-		q.overhead[i] = over
+		q.overhead[i], q.largest = over, q.largest.Max(t.Capacity)
 		q.free[i] = t.Allocatable.Sub(over)
 	}
 }

@@ -47,14 +47,14 @@ func (s *solver) preferences() {
 	if !slices.ContainsFunc(s.demands, func(d *demand) bool { return d.class.HasSoftRules() }) {
 		return
 	}
-	cs := newCounters()
+	cs, there := newCounters(), domainsOf(s.nodes)
 	for _, d := range s.demands {
 		c := d.class
 		for _, sp := range c.SoftSpread {
 			r := &softRule{weight: spreadWeight, rule: rule{
 				kind: spread, key: sp.Key, counter: s.spreadCounter(cs, d, sp), self: sp.Matches(c.Namespace, c), maxSkew: sp.MaxSkew, minDom: sp.MinDomains, over: sp,
 			}}
-			s.setDomains(d, &r.rule, s.nodes)
+			there.set(d, &r.rule)
 			s.addPossible(d, &r.rule)
 			d.soft = append(d.soft, r)
 		}

@@ -26,6 +26,9 @@ func randomInput(seed uint64) plan.Input {
 			b.Limit(corev1.ResourceCPU, fmt.Sprint(8+r.IntN(64)))
 		}
 		if r.IntN(4) == 0 {
+			b.LimitNodes(int64(r.IntN(6)))
+		}
+		if r.IntN(4) == 0 {
 			b.Require(capacity.In(corev1.LabelTopologyZone, "a", "b"))
 		}
 		if r.IntN(4) == 0 {
@@ -138,7 +141,7 @@ func check(in plan.Input, r plan.Result) error {
 			return fmt.Errorf("pod %s is unplaced without a reason: %+v", u.Pod.UID, u)
 		}
 	}
-	used := map[string]capacity.Resources{}
+	used, nodes := map[string]capacity.Resources{}, map[string]int64{}
 	for _, l := range r.Launches {
 		if len(l.Pods) == 0 || len(l.Offerings) == 0 {
 			return fmt.Errorf("launch of pool %s has %d pods and %d offerings", l.Pool.Name, len(l.Pods), len(l.Offerings))
@@ -169,8 +172,12 @@ func check(in plan.Input, r plan.Result) error {
 			return fmt.Errorf("pods ask %s, launch only %s", sum, l.Requests)
 		}
 		used[l.Pool.Name] = used[l.Pool.Name].Add(most)
+		nodes[l.Pool.Name]++
 	}
 	for _, p := range in.View.Pools {
+		if p.LimitNodes != nil && p.Nodes+nodes[p.Name] > *p.LimitNodes {
+			return fmt.Errorf("pool %s has %d nodes and buys %d, its limit is %d", p.Name, p.Nodes, nodes[p.Name], *p.LimitNodes)
+		}
 		for name, q := range p.Limits {
 			if have, limit := used[p.Name].Get(name)+p.Usage.Get(name), capacity.FromList(corev1.ResourceList{name: q}).Get(name); have > limit {
 				return fmt.Errorf("pool %s uses %d of %d %s", p.Name, have, limit, name)

@@ -190,10 +190,11 @@ func (s *solver) recount() {
 	for _, n := range nodes {
 		s.counters.count(n)
 	}
+	there := domainsOf(nodes)
 	for _, d := range s.demands {
 		for _, r := range d.rules {
 			r.daemons, r.floorAt = false, 0 // they are counted now, and the floor is to be found anew
-			s.setDomains(d, r, nodes)
+			there.set(d, r)
 		}
 	}
 }

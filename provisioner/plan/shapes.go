@@ -21,6 +21,10 @@ type shape struct {
 	accepts  []uint64  // the packer's sets that hold the offering
 	unmet    []float64 // by wish: what the offering leaves to be desired, in parts
 	ratio    float64   // memory a core
+	// What the resources were worth the last time they were valued, in parts of the node's worth, and those of them beside CPU
+	// and memory that had a worth.
+	worths []float64
+	others []int
 }
 
 // takes reports whether pods of a set may be on the node.

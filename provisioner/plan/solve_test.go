@@ -157,6 +157,40 @@ func TestSolve(t *testing.T) {
 			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("a").Label("app", "web").CPU("1").Apart(corev1.LabelHostname, web).Obj(), 3)},
 			want:  []string{"a unplaced: p LimitReached", "p c.2 abc: 1×a", "p c.2 abc: 1×a"},
 		},
+		"a limit on nodes is met by fewer and larger ones": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop()).LimitNodes(2)},
+			pods: [][]*capacity.Pod{
+				builder.PodsOf(builder.Class("a").CPU("1900m").Memory("3Gi").Obj(), 3),
+				builder.PodsOf(builder.Class("b").CPU("1800m").Memory("3Gi").Obj(), 2),
+			},
+			want: []string{"p c.2 abc: 1×a", "p c.8 abc: 2×a 2×b"},
+		},
+		"a limit on nodes is met by larger ones for one size of pods, too": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop()).LimitNodes(1)},
+			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("a").CPU("1900m").Memory("3Gi").Obj(), 8)},
+			want:  []string{"p c.16 abc: 8×a"},
+		},
+		"a tight limit on cores is met by types with more memory a core": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", builder.Catalog(
+				builder.InstanceType("wide.8").CPU("8").Memory("16Gi").OnDemand(0.2, "a"),
+				builder.InstanceType("deep.2").CPU("2").Memory("16Gi").OnDemand(0.3, "a"),
+			)).Limit(corev1.ResourceCPU, "6")},
+			pods: [][]*capacity.Pod{builder.PodsOf(builder.Class("a").CPU("500m").Memory("7Gi").Obj(), 6)},
+			want: []string{"p deep.2 a: 2×a", "p deep.2 a: 2×a", "p deep.2 a: 2×a"},
+		},
+		"a node for pods of higher priority grows where a limit allows no other": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop()).LimitNodes(1)},
+			pods: [][]*capacity.Pod{
+				builder.PodsOf(builder.Class("low").CPU("1900m").Memory("1Gi").Obj(), 3),
+				urgent(builder.PodsOf(builder.Class("high").CPU("1").Memory("1Gi").Obj(), 1)),
+			},
+			want: []string{"p c.8 abc: 1×high 3×low"},
+		},
+		"a limit that nothing can meet places what it can": {
+			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", shop()).LimitNodes(1)},
+			pods:  [][]*capacity.Pod{builder.PodsOf(builder.Class("a").CPU("20").Memory("3Gi").Obj(), 2)},
+			want:  []string{"a unplaced: p LimitReached", "p c.32 abc: 1×a"},
+		},
 		"what a limit keeps out hides nothing dearer that is within it": {
 			pools: []*builder.CapacityPoolBuilder{builder.CapacityPool("p", builder.Catalog(
 				builder.InstanceType("bargain.8").CPU("8").Memory("16Gi").OnDemand(0.1, "a"),

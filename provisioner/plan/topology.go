@@ -70,7 +70,8 @@ type rule struct {
 	domains map[string]bool
 	maybe   map[string]bool // those that a node on its way may be in
 	// hosts are, for a spread over hosts where nothing can be bought, the hosts that count; nil where a new and empty one is
-	// always possible. floor is the smallest count over them when the counter stood at floorAt.
+	// always possible. floor is the smallest count over them, or over the domains, when the counter stood at floorAt - 1; the
+	// counter only grows while pods are dealt.
 	hosts          []int
 	floor, floorAt int
 }
@@ -161,14 +162,16 @@ func (r *rule) least() int {
 	if len(r.domains) < r.minDom || len(r.domains) == 0 {
 		return 0
 	}
-	least := unlimited
-	for d := range r.domains {
-		least = min(least, r.counter.counts[d])
+	if r.floorAt != r.counter.total+1 {
+		r.floorAt, r.floor = r.counter.total+1, unlimited
+		for d := range r.domains {
+			r.floor = min(r.floor, r.counter.counts[d])
+		}
+		for d := range r.maybe {
+			r.floor = min(r.floor, r.counter.counts[d])
+		}
 	}
-	for d := range r.maybe {
-		least = min(least, r.counter.counts[d])
-	}
-	return least
+	return r.floor
 }
 
 // spot is a choice of one domain for each topology key a class is concerned with, host names apart.

@@ -6,8 +6,9 @@ package plan
 import "slices"
 
 // consider picks the pieces the shape can hold and values its resources so that the bound on what it can hold is least: the
-// dual of the knapsack problem in all resources the pieces ask for. It returns the bound.
-func (f *filler) consider(all []*piece) float64 {
+// dual of the knapsack problem in all resources the pieces ask for. It returns the bound. Worths of the last time make a bound,
+// too: where that promises no more than floor, no better is looked for.
+func (f *filler) consider(all []*piece, floor float64) float64 {
 	f.pieces = f.pieces[:0]
 	everything := 0.0
 	for _, p := range all {
@@ -17,7 +18,18 @@ func (f *filler) consider(all []*piece) float64 {
 			everything += p.worth * float64(p.left)
 		}
 	}
-	return min(f.appraise(), everything)
+	if everything <= floor {
+		return everything
+	}
+	if len(f.sh.worths) > 0 {
+		f.u, f.others = append(f.u[:0], f.sh.worths...), append(f.others[:0], f.sh.others...)
+		if top := f.top(); top <= floor {
+			return top
+		}
+	}
+	bound := f.appraise()
+	f.sh.worths, f.sh.others = append(f.sh.worths[:0], f.u...), append(f.sh.others[:0], f.others...)
+	return min(bound, everything)
 }
 
 // appraise finds the resources' worths and returns the bound they make. CPU and memory share the worth of the node first; then
