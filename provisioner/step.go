@@ -257,29 +257,31 @@ func written(drafts []draft, members []int, failed []bool) []*karpv1.NodeClaim {
 	return out
 }
 
-// write creates a claim and fails only if it is certain that there is none. An answer that leaves that open (a time-out, a
-// lost connection) is followed by asking again, and if that does not help by deleting, until one of them is answered: a
-// claim that is there unknown to us would be launched for nobody while its pods are planned again. An API server that
-// answers neither has no use for another plan, so nothing is lost by waiting for it.
+// write creates a claim and fails only if it is certain that there is none. An attempt that ends without saying so (a
+// time-out, a lost connection) is followed by others until the API server answers: a claim that is there unknown to us would
+// be launched for nobody while its pods are planned again. An API server that answers nothing has no use for another plan,
+// so nothing is lost by waiting for it. Refusals after such an attempt do not settle it (an API server that has just started
+// refuses everybody until it has read its rules); after some of them the claim is deleted instead.
 func (p *Provisioner) write(ctx context.Context, c *karpv1.NodeClaim) error {
 	open := false // whether an earlier attempt may have written it
-	for n := 1; ; n++ {
+	for n, refused := 0, 0; ; n++ {
 		err := p.Kube.Create(ctx, c, unvalidated)
 		switch {
 		case err == nil:
 			return nil
-		case open && apierrors.IsAlreadyExists(err): // ours: names are random
+		case definite(err) && !open:
+			return err
+		case apierrors.IsAlreadyExists(err): // ours: names are random
 			if p.Kube.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
 				return nil
 			} // the cache does not show it yet
-		case definite(err) || n >= writeTries:
-			if !open && definite(err) || client.IgnoreNotFound(p.Kube.Delete(ctx, c)) == nil {
+		case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
+			if refused++; refused >= writeTries && client.IgnoreNotFound(p.Kube.Delete(ctx, c)) == nil {
 				return err
 			}
-		default:
-			open = true
 		}
-		timer := p.Clock.NewTimer(min(writeFirst<<min(n-1, 10), writeLast))
+		open = open || !definite(err)
+		timer := p.Clock.NewTimer(min(writeFirst<<min(n, 10), writeLast))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -290,7 +292,7 @@ func (p *Provisioner) write(ctx context.Context, c *karpv1.NodeClaim) error {
 }
 
 const (
-	// writeTries is how often a claim is written before it is tried to be rid of it.
+	// writeTries is how often the API server may refuse a claim that may be there before it is deleted.
 	writeTries = 5
 	// writeFirst and writeLast are the first and the longest pause between attempts; they double.
 	writeFirst = 100 * time.Millisecond

@@ -124,12 +124,15 @@ func TestOpenAnswerIsFollowedUp(t *testing.T) {
 		creates []error
 		deletes int
 		after   time.Duration
+		kept    bool // nothing was deleted
 	}{
-		"not written, and soon answered":             {creates: lost(2), after: time.Second},
-		"written, and soon answered":                 {creates: append([]error{errAnswerLost}, lost(1)...), after: time.Second},
-		"written, then nobody answers for long":      {creates: append([]error{errAnswerLost}, lost(30)...), deletes: 30, after: time.Minute},
-		"written, then refused: it has to go":        {creates: []error{errAnswerLost, refused}, after: 5 * time.Second},
-		"written, then refused and not to be rid of": {creates: append([]error{errAnswerLost}, slices.Repeat([]error{refused}, 4)...), deletes: 4, after: time.Minute},
+		"not written, and soon answered":                 {creates: lost(2), after: time.Second},
+		"written, and soon answered":                     {creates: append([]error{errAnswerLost}, lost(1)...), after: time.Second},
+		"written, then nobody answers for long":          {creates: append([]error{errAnswerLost}, lost(30)...), after: time.Minute},
+		"written, then refused by a server just started": {creates: append([]error{errAnswerLost}, append(lost(9), refused, refused)...), after: time.Minute, kept: true},
+		"written, then refused: it has to go":            {creates: append([]error{errAnswerLost}, slices.Repeat([]error{refused}, writeTries)...), after: time.Minute},
+		"written, then refused and not to be rid of":     {creates: append([]error{errAnswerLost}, slices.Repeat([]error{refused}, writeTries+3)...), deletes: 4, after: time.Minute, kept: true},
+		"the API server fails":                           {creates: slices.Repeat([]error{apierrors.NewInternalError(errors.New("etcd"))}, writeTries), after: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bed) {
@@ -142,6 +145,9 @@ func TestOpenAnswerIsFollowedUp(t *testing.T) {
 				alive := slices.DeleteFunc(b.written(), func(c *karpv1.NodeClaim) bool { return !c.DeletionTimestamp.IsZero() })
 				if len(alive) != 1 {
 					t.Errorf("%d claims are left, want 1", len(alive))
+				}
+				if all := len(b.written()); tc.kept && all != 1 {
+					t.Errorf("%d claims were written, want 1", all)
 				}
 			})
 		})
