@@ -124,13 +124,20 @@ contract: ## hold the emulator against moto, call by call (installs moto for the
 	@hack/contract.sh $(ARGS)
 
 # The stock controller is a build of its own module; kube-scheduler comes from the product's pin.
-.PHONY: compare-emulator
-compare-emulator: k8s ## run the stock Karpenter controller against the emulator (building it takes minutes, once)
+.PHONY: compare-build
+compare-build: k8s
 	@mkdir -p bin/compare
 	@echo "building the stock Karpenter controller" >&2
 	@$(GO) build -C test/compare -o ../../bin/compare/karpenter github.com/aws/karpenter-provider-aws/cmd/controller
 	@$(GO) build -ldflags "$(LDFLAGS)" -o bin/compare/kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
+
+.PHONY: compare-emulator
+compare-emulator: compare-build ## run the stock Karpenter controller against the emulator (building it takes minutes, once)
 	@$(GO) run ./test/ec2emu/stock $(ARGS)
+
+.PHONY: compare-coexistence
+compare-coexistence: compare-build build ## run the stock Karpenter controller beside Slipway: neither buys for the other's pods
+	@$(GO) run ./test/coexist $(ARGS)
 
 .PHONY: clean
 clean: ## delete what was built here; Go's caches stay

@@ -23,6 +23,14 @@ const (
 	repair
 )
 
+// optional reports whether the reason is one that is only about money.
+func optional(reason karpv1.DisruptionReason) bool {
+	return reason == karpv1.DisruptionReasonEmpty || reason == karpv1.DisruptionReasonUnderutilized
+}
+
+// blockedByBuffer is why nodes with room of capacity buffers are not taken away to save money.
+const blockedByBuffer = "Node has room that a CapacityBuffer keeps free"
+
 // blocker says what keeps the node from being disrupted, empty if nothing does. Messages are those of Karpenter's events, which
 // begin with a capital. told is false for states that are no news: a node of a command, or without a Node.
 func (s *Snapshot) blocker(n *Node, c class) (why string, told bool) {

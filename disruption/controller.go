@@ -45,6 +45,12 @@ type Seats interface {
 	Bought(claim *karpv1.NodeClaim)
 }
 
+// Buffers is room that is to be there before pods ask for it. Views have it taken.
+type Buffers interface {
+	// KeptFree reports whether some of it is on the claim's node.
+	KeptFree(claim string) bool
+}
+
 // Judge runs the scheduler's own filters.
 type Judge interface {
 	// Refused places the plan's pods, with the named nodes and their pods taken away, and returns why pods were refused.
@@ -83,6 +89,7 @@ type Options struct {
 	PDBs      policylisters.PodDisruptionBudgetLister
 	Views     Views
 	Seats     Seats
+	Buffers   Buffers // nil for none
 	Judge     Judge
 	Instances Instances
 	Rival     Rival

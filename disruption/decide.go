@@ -121,13 +121,17 @@ func (d *decider) candidates(reason karpv1.DisruptionReason, c class, want func(
 			}
 			continue
 		}
-		if reason == karpv1.DisruptionReasonEmpty || reason == karpv1.DisruptionReasonUnderutilized {
+		if optional(reason) {
 			if d.expects(n) {
 				d.reject(n, eventBlocked, "Node is nominated for a pending pod")
 				continue
 			}
 			if pod := d.s.wanted(n); pod != "" {
 				d.reject(n, eventBlocked, wantedBy(pod))
+				continue
+			}
+			if n.KeptFree {
+				d.reject(n, eventBlocked, blockedByBuffer)
 				continue
 			}
 		}

@@ -126,6 +126,8 @@ func (l *look) blockers(s *Snapshot, cmd *Command) {
 			why = fmt.Sprintf("Disruption is blocked through the %q annotation", karpv1.DoNotDisruptAnnotationKey)
 		case n.Awaited && class != repair:
 			why = "Node is nominated for a pending pod"
+		case n.KeptFree && optional(cmd.Reason):
+			why = blockedByBuffer
 		case class == graceful:
 			why = s.podBlocker(n.Load)
 		}

@@ -107,6 +107,7 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 		n.Node = c.nodeOf(claim)
 		n.Record = c.recordOf(claim)
 		n.Awaited = c.Seats.Awaited(claim.Name)
+		n.KeptFree = c.Buffers != nil && c.Buffers.KeptFree(claim.Name)
 		n.Load = c.loads.of(n.Node, c.Pods, c.Views)
 		s.Nodes = append(s.Nodes, n)
 	}

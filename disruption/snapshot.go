@@ -58,6 +58,8 @@ type Node struct {
 	*Load
 	// Awaited says that pods that are not bound yet were planned on the node.
 	Awaited bool
+	// KeptFree says that room of capacity buffers is on the node.
+	KeptFree bool
 	// Record is the command the claim belongs to, nil if it belongs to none.
 	Record *Record
 	// deleted says that this process has deleted the claim, whatever the cache shows.

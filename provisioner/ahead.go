@@ -203,7 +203,7 @@ func (p *Provisioner) cancel(ctx context.Context, claim string) {
 	if n := p.nodeOf(c); n != nil && (view.Phase(c, n) == capacity.Usable || p.occupied(n.Name)) {
 		return
 	}
-	if p.ledger.holds(claim) {
+	if p.ledger.holds(claim) || p.KeptFree(claim) {
 		return
 	}
 	err := p.Kube.Delete(ctx, c, client.Preconditions{UID: &c.UID})

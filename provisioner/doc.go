@@ -16,7 +16,7 @@
 //
 // Beside the loop, parked pods get room that comes free elsewhere (freed.go), pod
 // groups are kept together (group.go), the pods of other schedulers are served
-// (serve.go), and a sweeper proves that no pod is forgotten (forgotten.go).
+// (serve.go), capacity buffers are kept up (buffers.go), and a sweeper proves that no pod is forgotten (forgotten.go).
 //
 // It never calls EC2 (package launch does), never binds a pod (the scheduler
 // does) and never blocks a scheduling cycle: Offer is a map look-up.

@@ -28,20 +28,23 @@ type group struct {
 	key     types.NamespacedName
 	least   int // this many of its members have to have a node, bound ones included
 	members map[types.UID]*entry
-	bound   int       // members that have been bound
-	short   time.Time // since when it has had some room, and too little; zero if it has not
+	// domain is the node label all members have to agree on, "" for none; value is the one that was chosen.
+	domain, value string
+	bound         int       // members that have been bound
+	short         time.Time // since when it has had some room, and too little; zero if it has not
 }
 
-// OfferGroup takes the members of a group that fit on no node together, as Offer takes a pod.
-func (p *Provisioner) OfferGroup(key types.NamespacedName, least int, pods []*corev1.Pod) (parked bool) {
-	fresh, parked := p.ledger.offerGroup(key, least, pods, p.Clock.Now())
+// OfferGroup takes the members of a group that fit on no node together, as Offer takes a pod. domain is the node label whose
+// value has to be the same for all of them, "" for none.
+func (p *Provisioner) OfferGroup(key types.NamespacedName, least int, domain string, pods []*corev1.Pod) (parked bool) {
+	fresh, parked := p.ledger.offerGroup(group{key: key, least: least, domain: domain}, pods, p.Clock.Now())
 	for _, pod := range fresh {
 		p.batch.Add(pod)
 	}
 	return parked
 }
 
-func (l *ledger) offerGroup(key types.NamespacedName, least int, pods []*corev1.Pod, now time.Time) (fresh []*corev1.Pod, parked bool) {
+func (l *ledger) offerGroup(as group, pods []*corev1.Pod, now time.Time) (fresh []*corev1.Pod, parked bool) {
 	parked = true
 	for _, pod := range pods {
 		is, _, news := l.offer(pod, now, nil)
@@ -52,12 +55,12 @@ func (l *ledger) offerGroup(key types.NamespacedName, least int, pods []*corev1.
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := l.groups[key]
+	g := l.groups[as.key]
 	if g == nil {
-		g = &group{key: key, members: map[types.UID]*entry{}}
-		l.groups[key] = g
+		g = &group{key: as.key, members: map[types.UID]*entry{}}
+		l.groups[as.key] = g
 	}
-	g.least = least
+	g.least, g.domain = as.least, as.domain
 	for _, pod := range pods {
 		if e := l.pods[pod.UID]; e != nil {
 			e.group, g.members[pod.UID] = g, e

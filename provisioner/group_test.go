@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/test/builder"
 )
 
@@ -20,6 +21,11 @@ var trainers = types.NamespacedName{Namespace: "default", Name: "train"}
 
 // offerGroup has a group of n pods of 15 cores fail together: each needs a node of its own.
 func (b *bed) offerGroup(least, n int, more ...*corev1.Pod) []*corev1.Pod {
+	return b.offerGroupIn("", least, n, more...)
+}
+
+// offerGroupIn is offerGroup for a group that has to be in one domain.
+func (b *bed) offerGroupIn(domain string, least, n int, more ...*corev1.Pod) []*corev1.Pod {
 	pods := more
 	for i := range n {
 		pods = append(pods, pod(fmt.Sprintf("t-%d", i), "15"))
@@ -27,7 +33,7 @@ func (b *bed) offerGroup(least, n int, more ...*corev1.Pod) []*corev1.Pod {
 	for _, p := range pods {
 		b.cluster.Put(p)
 	}
-	b.OfferGroup(trainers, least, pods)
+	b.OfferGroup(trainers, least, domain, pods)
 	b.Drained()
 	b.pass(10 * time.Millisecond)
 	return pods
@@ -129,4 +135,84 @@ func TestGroupGivesItsRoomBack(t *testing.T) {
 			t.Errorf("released %q: its pods wait for nothing", got)
 		}
 	})
+}
+
+// TestGroupInOneDomain checks that all nodes of a group are bought in one zone: the cheapest that has enough of them.
+func TestGroupInOneDomain(t *testing.T) {
+	big := func(zones map[string]float64) *capacity.Catalog {
+		it := builder.InstanceType("m5.4xlarge").CPU("16").Memory("64Gi")
+		for _, zone := range []string{"a", "b"} {
+			if price := zones[zone]; price > 0 {
+				it = it.OnDemand(price, zone)
+			}
+		}
+		return builder.Catalog(it)
+	}
+	for name, tc := range map[string]struct {
+		prices map[string]float64
+		more   []*corev1.Pod
+		want   string
+		claims int
+	}{
+		"the cheaper zone":             {map[string]float64{"a": 0.9, "b": 0.8}, nil, "b", 3},
+		"the zone a member is tied to": {map[string]float64{"a": 0.9, "b": 0.8}, []*corev1.Pod{builder.Pod("tied").UID("tied").CPU("15").Memory("1Gi").NodeSelector(corev1.LabelTopologyZone, "a").Created(builder.Epoch()).Obj()}, "a", 4},
+		"members tied to two zones": {map[string]float64{"a": 0.9, "b": 0.8}, []*corev1.Pod{
+			builder.Pod("tied").UID("tied").CPU("15").Memory("1Gi").NodeSelector(corev1.LabelTopologyZone, "a").Created(builder.Epoch()).Obj(),
+			builder.Pod("knot").UID("knot").CPU("15").Memory("1Gi").NodeSelector(corev1.LabelTopologyZone, "b").Created(builder.Epoch()).Obj(),
+		}, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.cluster.Catalogs[builder.DefaultClass] = big(tc.prices)
+				b.run()
+				b.offerGroupIn(corev1.LabelTopologyZone, 3+len(tc.more), 3, tc.more...)
+				claims := b.written()
+				if len(claims) != tc.claims {
+					t.Fatalf("%d claims, want %d", len(claims), tc.claims)
+				}
+				for _, c := range claims {
+					if got := zonesOf(c); got != tc.want {
+						t.Errorf("claim in zones %q, want %q", got, tc.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestGroupStaysInItsDomain checks that a member whose node is lost gets one where the others are, even if it is cheaper elsewhere.
+func TestGroupStaysInItsDomain(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		it := func(a, c float64) *capacity.Catalog {
+			return builder.Catalog(builder.InstanceType("m5.4xlarge").CPU("16").Memory("64Gi").OnDemand(a, "a").OnDemand(c, "b"))
+		}
+		b.cluster.Catalogs[builder.DefaultClass] = it(0.8, 0.9)
+		b.run()
+		b.offerGroupIn(corev1.LabelTopologyZone, 2, 2)
+		first := b.written()
+		b.cluster.Catalogs[builder.DefaultClass] = it(0.8, 0.1)
+		if err := b.api.Delete(b.ctx, first[0]); err != nil {
+			t.Fatal(err)
+		}
+		b.onClaim(b.ctx, first[0], true)
+		b.pass(time.Second)
+		if got := len(b.live()); got != 2 {
+			t.Fatalf("%d claims, want the lost one replaced", got)
+		}
+		for _, c := range b.written() {
+			if got := zonesOf(c); got != "a" {
+				t.Errorf("claim in zones %q, want a, where the group is", got)
+			}
+		}
+	})
+}
+
+// zonesOf are the zones a claim may be launched in.
+func zonesOf(c *karpv1.NodeClaim) string {
+	for _, r := range c.Spec.Requirements {
+		if r.Key == corev1.LabelTopologyZone {
+			return strings.Join(r.Values, ",")
+		}
+	}
+	return ""
 }

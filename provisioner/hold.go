@@ -5,8 +5,6 @@ package provisioner
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,9 +37,9 @@ func (p *Provisioner) Waits(pod types.UID) (waits, known bool) {
 	return known && e.state == waiting, known
 }
 
-// View is the cluster as plans see it.
+// View is the cluster as plans see it, with the room of buffers taken.
 func (p *Provisioner) View(ctx context.Context) (*capacity.View, error) {
-	return p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: p.reserved()})
+	return p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: p.promised()})
 }
 
 // Pod converts a pod as views do.
@@ -52,19 +50,12 @@ func (p *Provisioner) reserved() map[string][]*corev1.Pod {
 	out := p.ledger.reserved()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.held) == 0 {
-		return out
-	}
-	out = maps.Clone(out)
-	for claim, pods := range p.held {
-		out[claim] = slices.Concat(out[claim], pods)
-	}
-	return out
+	return joined(out, p.held)
 }
 
 // Hypotheses describes the nodes of a plan that do not exist yet, and its placements in plan order, for the judge. pods are
 // those of the plan, by UID.
 func (p *Provisioner) Hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]hypothesis.Node, []hypothesis.Trial) {
-	pods.Reserved, pods.Class = p.reserved(), p.classOf
+	pods.Reserved, pods.Class = p.promised(), p.classOf
 	return hypotheses(v, r, pods)
 }

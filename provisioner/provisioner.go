@@ -51,7 +51,7 @@ type Events interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// Options are what a Provisioner needs. All but Judge, Owners and Metrics are required.
+// Options are what a Provisioner needs. All but Judge, Owners, Buffers and Metrics are required.
 type Options struct {
 	// Kube reads NodePools, EC2NodeClasses and NodeClaims from a cache and writes NodeClaims.
 	Kube      client.Client
@@ -65,6 +65,8 @@ type Options struct {
 	// Owners look ahead; nil for no look-ahead. LookAhead bounds the seats of one step.
 	Owners    Owners
 	LookAhead int
+	// Buffers ask for room to be kept free; nil for none.
+	Buffers Buffers
 	// Serve are the names of other schedulers whose unschedulable pods are bought for too.
 	Serve   sets.Set[string]
 	Clock   clock.WithTicker
@@ -85,6 +87,8 @@ type Provisioner struct {
 	nodes  corelisters.NodeLister
 	ended  chan struct{} // closed when Run has ended
 	serial int           // of the last seat; used by Run only
+	// steps keeps plans that buy from being made at the same time: each has to see what the one before has bought.
+	steps sync.Mutex
 	// nominated limits Nominated events to Karpenter's 5 a second, 10 at once.
 	nominated *rate.Limiter
 
@@ -100,6 +104,8 @@ type Provisioner struct {
 	freed    *freed
 	// held are stand-ins for pods that will move to claims on their way, see Hold.
 	held map[string][]*corev1.Pod
+	// free are the chunks of buffers on each claim.
+	free map[string][]*corev1.Pod
 }
 
 // instance is what a claim's status is going to say.
@@ -196,6 +202,9 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	go p.retry(ctx)
 	go p.sweep(ctx)
 	go p.refill(ctx)
+	if p.Buffers != nil {
+		go p.keepFree(ctx)
+	}
 	intake, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {

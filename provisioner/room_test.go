@@ -79,6 +79,9 @@ func TestRoomIsKept(t *testing.T) {
 	if l.lift() == nil || l.lift() != nil {
 		t.Error("a deleted pod's room was not given up, once")
 	}
+	if !l.sit("rs-uid", "c") || l.lift() != nil {
+		t.Error("a pod that takes its seat by itself lifts nothing")
+	}
 	l.trim("rs-uid", 0, nil)
 	if got := kept(); len(got) != 0 {
 		t.Errorf("room is kept on %v for nobody", got)

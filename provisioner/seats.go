@@ -68,11 +68,18 @@ func (l *ledger) sit(owner types.UID, claim string) bool {
 	defer l.mu.Unlock()
 	for _, e := range l.seats[owner] {
 		if e.claim == claim {
-			l.dropSeat(e)
+			l.fillSeat(e)
 			return true
 		}
 	}
 	return false
+}
+
+// fillSeat forgets a seat whose pod has come: its room is used, not free.
+func (l *ledger) fillSeat(e *entry) {
+	lifted := l.lifted
+	l.dropSeat(e)
+	l.lifted = lifted
 }
 
 // swap puts the pod in the seat's place. The claim is never without a pod meanwhile.
@@ -83,7 +90,7 @@ func (l *ledger) swap(seat *entry, pod *corev1.Pod) {
 	}
 	e.state, e.claim, e.node, e.usable, e.backoff, e.told = planned, seat.claim, seat.node, time.Time{}, 0, ""
 	l.claims[seat.claim][pod.UID] = e
-	l.dropSeat(seat)
+	l.fillSeat(seat)
 }
 
 // dropSeat forgets a seat.

@@ -30,6 +30,8 @@ const createAtOnce = 32
 
 // step plans one batch. Whatever fails puts the pods back: none is ever forgotten.
 func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
+	p.steps.Lock()
+	defer p.steps.Unlock()
 	logger := log.FromContext(ctx)
 	start := p.Clock.Now()
 	// 1. Batch: pods that were bound, deleted or planned meanwhile are left out, and those that were expected take their seats.
@@ -53,6 +55,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 		pods[pod.UID] = pod
 		in.Pods = append(in.Pods, p.Views.Pod(pod))
 	}
+	in.Pods = p.keepTogether(ctx, v, in.Pods, pods)
 	seats := p.lookAhead(ctx, in.Pods, pods)
 	viewed := p.Clock.Now()
 	// 3. Plan, and 4. verify with the scheduler's own filters.

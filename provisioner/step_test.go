@@ -285,7 +285,10 @@ func TestReport(t *testing.T) {
 		"an instance without a name yet": {claims: 1},
 		"a delay": {
 			outcome: launch.Outcome{Retrying: true, Err: &capacity.Error{Kind: capacity.Unauthorized, Code: "UnauthorizedOperation"}}, claims: 1,
-			want: []string{`event x Warning LaunchDelayed NodeClaim "C" cannot be launched yet: Unauthorized: UnauthorizedOperation`},
+			want: []string{
+				"reserve x on C", "nominate x on C",
+				`event x Warning LaunchDelayed NodeClaim "C" cannot be launched yet: Unauthorized: UnauthorizedOperation`,
+			},
 		},
 		"a failure": {
 			outcome: launch.Outcome{Err: &capacity.Error{Kind: capacity.NoCapacity, Code: "InsufficientInstanceCapacity"}}, claims: 2,

@@ -313,7 +313,11 @@ func (p *Provisioner) report(o launch.Outcome) {
 			p.nominate(ctx, o.NodeName, p.ledger.named(o.Claim.Name, o.NodeName))
 		}
 	case o.Retrying:
-		for _, pod := range p.ledger.podsOf(o.Claim.Name) {
+		pods := p.ledger.podsOf(o.Claim.Name)
+		// Their node has no name for longer than their condition can be withheld: the claim's stands in for it, so that no other
+		// autoscaler takes them for pods that nobody provides for.
+		p.nominate(ctx, o.Claim.Name, pods)
+		for _, pod := range pods {
 			p.Events.Eventf(pod, o.Claim, corev1.EventTypeWarning, "LaunchDelayed", "Provisioning", "NodeClaim %q cannot be launched yet: %s", o.Claim.Name, o.Err)
 		}
 	default:

@@ -59,6 +59,7 @@ type gatedPod struct {
 	refused  bool      // not parked by the sink
 	// booked is set while the scheduler's own handling of the pod's failure is still to come; it writes the nomination too.
 	booked bool
+	held   *heldWrite // nil for none
 }
 
 // NewGate returns an open gate. deadline is how long a pod may stay parked
@@ -121,17 +122,25 @@ func (g *Gate) Release(uids ...types.UID) {
 	g.open(ready, true)
 }
 
-// Reserve remembers the node a parked pod waits for. carried says that the pod's status is about to be written anyway, and
-// the nomination with it. Unknown pods are ignored.
+// Reserve remembers the node a parked pod waits for. carried says that the pod's status is written now or in a moment
+// anyway, and the nomination with it. Unknown pods are ignored.
 func (g *Gate) Reserve(uid types.UID, node string) (carried bool) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	p, ok := g.pods[uid]
 	if !ok {
+		g.mu.Unlock()
 		return false
 	}
 	p.node = node
-	return p.booked
+	carried = p.booked
+	held := p.held
+	p.drop()
+	g.mu.Unlock()
+	if held != nil {
+		held.do(node)
+		return true
+	}
+	return carried
 }
 
 // book notes that a parked pod's failure is handled later, and reports whether the pod is parked.
@@ -166,6 +175,7 @@ func (g *Gate) Forget(uid types.UID) {
 		if p.closed {
 			g.closed--
 		}
+		p.drop()
 		delete(g.pods, uid)
 	}
 }
@@ -176,6 +186,7 @@ func (g *Gate) pass(uid types.UID) {
 	defer g.mu.Unlock()
 	if p, ok := g.pods[uid]; ok && p.closed {
 		p.closed, p.since, p.released, p.refused = false, g.clock.Now(), false, true
+		p.drop()
 		g.closed--
 	}
 }
@@ -229,6 +240,7 @@ func (g *Gate) enter(pod *corev1.Pod) entry {
 		g.closed++
 	}
 	p.pod, p.closed, p.since, p.released, p.refused = pod, true, now, false, false
+	p.drop()
 	if !retry {
 		p.node = ""
 		return entryNew
@@ -246,6 +258,11 @@ func (g *Gate) state(uid types.UID) (closed bool, node string) {
 		return p.closed, p.node
 	}
 	return false, ""
+}
+
+func (g *Gate) isClosed(uid types.UID) bool {
+	closed, _ := g.state(uid)
+	return closed
 }
 
 func (g *Gate) releaseWhenCurrent(current func(string) bool, node string, uids []types.UID, polls int) {
@@ -271,6 +288,7 @@ func (g *Gate) open(uids []types.UID, released bool) {
 			continue
 		}
 		p.closed, p.since, p.released = false, now, released
+		p.drop()
 		g.closed--
 		pods[framework.GetPodNamespacedName(p.pod)] = p.pod
 	}

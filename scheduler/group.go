@@ -18,8 +18,9 @@ import (
 // GroupSink takes pods that are only of use together.
 type GroupSink interface {
 	// OfferGroup hands over the members of a group that have no node, under the rules of [Sink]. At least so many of the
-	// group's members have to have a node for any of them to be of use. parked says that all of them are.
-	OfferGroup(group types.NamespacedName, least int, pods []*corev1.Pod) (parked bool)
+	// group's members have to have a node for any of them to be of use, and all of these nodes the same value of the label
+	// domain, if that is not "". parked says that all of them are.
+	OfferGroup(group types.NamespacedName, least int, domain string, pods []*corev1.Pod) (parked bool)
 }
 
 // RunPodGroupPostFilterPlugins offers the pods of a group together, when nothing else helps it. The scheduler calls it for
@@ -43,7 +44,7 @@ func (p *Plugin) offerGroup(ctx context.Context, info fwk.PodGroupInfo) string {
 		p.core.Gate.enter(pod)
 	}
 	key := types.NamespacedName{Namespace: info.GetNamespace(), Name: info.GetName()}
-	if !p.core.Groups.OfferGroup(key, least(group), pods) {
+	if !p.core.Groups.OfferGroup(key, least(group), domain(group), pods) {
 		for _, pod := range pods {
 			p.core.Gate.pass(pod.UID)
 		}
@@ -64,8 +65,18 @@ func unsupported(group *schedulingv1beta1.PodGroup) string {
 	switch {
 	case group == nil:
 		return "Slipway buys no nodes for composite pod groups"
-	case group.Spec.SchedulingConstraints != nil && len(group.Spec.SchedulingConstraints.Topology) > 0:
-		return "Slipway buys no nodes for pod groups with topology constraints (spec.schedulingConstraints.topology)"
+	case group.Spec.SchedulingConstraints != nil && len(group.Spec.SchedulingConstraints.Topology) > 1:
+		return "Slipway buys no nodes for pod groups with several topology constraints (spec.schedulingConstraints.topology)"
+	case domain(group) == corev1.LabelHostname:
+		return "Slipway buys no nodes for pod groups that have to be on one node (spec.schedulingConstraints.topology, kubernetes.io/hostname)"
+	}
+	return ""
+}
+
+// domain is the node label whose value has to be the same for all of the group's nodes, "" for none.
+func domain(group *schedulingv1beta1.PodGroup) string {
+	if c := group.Spec.SchedulingConstraints; c != nil && len(c.Topology) > 0 {
+		return c.Topology[0].Key
 	}
 	return ""
 }

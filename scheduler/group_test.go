@@ -20,15 +20,16 @@ import (
 
 // fakeGroups parks groups and notes them.
 type fakeGroups struct {
-	mu    sync.Mutex
-	least int
-	pods  []string
+	mu     sync.Mutex
+	least  int
+	domain string
+	pods   []string
 }
 
-func (g *fakeGroups) OfferGroup(_ types.NamespacedName, least int, pods []*corev1.Pod) bool {
+func (g *fakeGroups) OfferGroup(_ types.NamespacedName, least int, domain string, pods []*corev1.Pod) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.least, g.pods = least, nil
+	g.least, g.domain, g.pods = least, domain, nil
 	for _, p := range pods {
 		g.pods = append(g.pods, p.Name)
 	}
@@ -72,20 +73,34 @@ func TestPodGroup(t *testing.T) {
 	h.eventually("both are bound", func() bool { return h.pod("a").Spec.NodeName != "" && h.pod("b").Spec.NodeName != "" })
 }
 
-func TestUnsupportedPodGroups(t *testing.T) {
-	domain := trainers(2)
-	domain.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: corev1.LabelTopologyZone}}}
+// TestTopologyOfPodGroups checks what is asked for, and what is refused with a reason.
+func TestTopologyOfPodGroups(t *testing.T) {
+	in := func(keys ...string) *schedulingv1beta1.PodGroup {
+		g := trainers(2)
+		g.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{}
+		for _, key := range keys {
+			g.Spec.SchedulingConstraints.Topology = append(g.Spec.SchedulingConstraints.Topology, schedulingv1beta1.TopologyConstraint{Key: key})
+		}
+		return g
+	}
 	for name, tc := range map[string]struct {
-		group *schedulingv1beta1.PodGroup
-		ok    bool
+		group  *schedulingv1beta1.PodGroup
+		ok     bool
+		domain string
 	}{
-		"gang":              {trainers(2), true},
-		"composite":         {nil, false},
-		"all in one domain": {domain, false},
+		"gang":                    {trainers(2), true, ""},
+		"composite":               {nil, false, ""},
+		"no constraint":           {in(), true, ""},
+		"all in one zone":         {in(corev1.LabelTopologyZone), true, corev1.LabelTopologyZone},
+		"all on one node":         {in(corev1.LabelHostname), false, ""},
+		"zone and rack at a time": {in(corev1.LabelTopologyZone, "example.com/rack"), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := unsupported(tc.group); (got == "") != tc.ok {
 				t.Errorf("unsupported() = %q, want a reason: %v", got, !tc.ok)
+			}
+			if tc.ok && domain(tc.group) != tc.domain {
+				t.Errorf("domain() = %q, want %q", domain(tc.group), tc.domain)
 			}
 		})
 	}

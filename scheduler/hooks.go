@@ -96,10 +96,15 @@ func activePods() float64 {
 const bookkeepingDelay = 30 * time.Millisecond
 
 // hookFailures offers pods of a cluster that has no nodes at all, which the
-// scheduler gives up on before any plugin runs and would retry as errors, and
-// lets the launch of parked pods go before the bookkeeping of their failure.
+// scheduler gives up on before any plugin runs and would retry as errors, lets
+// the launch of parked pods go before the bookkeeping of their failure, and has
+// the write of their status wait for their nodes' names.
 func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[string]) {
 	next := sched.FailureHandler
+	writes := map[string]*statusWrites{}
+	for name := range profiles {
+		writes[name] = newStatusWrites(core.Gate, sched.Profiles[name])
+	}
 	sched.FailureHandler = func(ctx context.Context, podFwk framework.Framework, podInfo *framework.QueuedPodInfo,
 		status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time,
 	) {
@@ -113,6 +118,9 @@ func hookFailures(sched *scheduler.Scheduler, core Core, profiles sets.Set[strin
 			if node != "" {
 				nominating = nomination(node)
 			}
+		}
+		if w := writes[podFwk.ProfileName()]; w != nil && core.Gate.isClosed(pod.UID) {
+			podFwk = held{podFwk, w}
 		}
 		// The pods of a group go back into the queue together, right after this.
 		if pod.Spec.SchedulingGroup == nil && core.Gate.book(pod.UID) {

@@ -99,6 +99,8 @@ func TestConditionSaysWhy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := startHost(t, &fakeSink{node: tc.node}, tc.nodes...)
 			h.create(podWith("big", "4"))
+			h.eventually("the queue holds the pod as gated", h.bigIsGated)
+			h.gate.Reserve("uid-big", "ours")
 			h.eventually("the pod has its condition", func() bool { return len(h.pod("big").Status.Conditions) > 0 })
 			got := h.pod("big").Status.Conditions[0]
 			if got.Type != corev1.PodScheduled || got.Status != corev1.ConditionFalse || got.Reason != corev1.PodReasonUnschedulable || got.Message != tc.want {

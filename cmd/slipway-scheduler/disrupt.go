@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -69,11 +67,9 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	if err := pods.AddIndexers(disruption.Indexers()); err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
 	}
-	config := rest.CopyConfig(d.config.KubeConfig)
-	config.QPS, config.ContentType, config.AcceptContentTypes = -1, "", ""
-	live, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	live, err := newLive(d.config.KubeConfig)
 	if err != nil {
-		return nil, fmt.Errorf("creating the client of the disruption controller: %w", err)
+		return nil, err
 	}
 	j, ok := prov.Judge.(*simulate.Judge)
 	if !ok {
@@ -82,7 +78,7 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	c := disruption.New(disruption.Options{
 		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
-		Views: prov, Seats: prov, Judge: moves{j, prov}, Instances: cloud,
+		Views: prov, Seats: prov, Buffers: prov, Judge: moves{j, prov}, Instances: cloud,
 		Rival:  rival(live, d.options.karpenterLease),
 		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
 		Repair: utilfeature.DefaultFeatureGate.Enabled(nodeRepair), Settle: settle,

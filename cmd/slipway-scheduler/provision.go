@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -63,9 +61,9 @@ func (s *lateSink) Offer(pod *corev1.Pod, taken func(node string) bool) (parked 
 }
 
 // OfferGroup implements scheduler.GroupSink.
-func (s *lateSink) OfferGroup(group types.NamespacedName, least int, pods []*corev1.Pod) bool {
+func (s *lateSink) OfferGroup(group types.NamespacedName, least int, domain string, pods []*corev1.Pod) bool {
 	p := s.p.Load()
-	return p != nil && p.OfferGroup(group, least, pods)
+	return p != nil && p.OfferGroup(group, least, domain, pods)
 }
 
 // Kept implements scheduler.Reservations.
@@ -122,8 +120,12 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	subnets := launch.NewSubnets(cloud, kube, clock.RealClock{})
 	tagger := launch.NewTagger(cloud)
 	launches := launch.NewMetrics()
+	live, err := newLive(d.config.KubeConfig)
+	if err != nil {
+		return nil, nil, err
+	}
 	launcher := launch.New(launch.Options{
-		Kube: kube, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Slots: slots, Tagger: tagger,
+		Kube: kube, Live: live, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Slots: slots, Tagger: tagger,
 		Reporter: prov, Events: d.config.EventBroadcaster.NewRecorder("slipway"), Metrics: launches,
 		ClusterName: cloud.ClusterName(), Region: cloud.Region(),
 	})
@@ -217,22 +219,6 @@ func publish(ctx context.Context, d dependencies, kube client.Reader, catalogs *
 	p.Run(ctx)
 }
 
-// newClient returns a client without limits that reads from a cache, and the cache, which is not started yet.
-func newClient(config *rest.Config) (client.Client, cache.Cache, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.ContentType = -1, ""
-	config.AcceptContentTypes = ""
-	objects, err := cache.New(config, cache.Options{Scheme: scheme.Scheme, DefaultTransform: cache.TransformStripManagedFields()})
-	if err != nil {
-		return nil, nil, fmt.Errorf("creating the cache: %w", err)
-	}
-	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme, Cache: &client.CacheOptions{Reader: objects}})
-	if err != nil {
-		return nil, nil, fmt.Errorf("creating the client: %w", err)
-	}
-	return kube, objects, nil
-}
-
 // market is what can be bought, and what there is none of.
 type market struct {
 	catalogs  *ec2.Catalogs
@@ -267,6 +253,11 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 		StatefulSets: factory.Apps().V1().StatefulSets().Lister(), Jobs: factory.Batch().V1().Jobs().Lister(),
 		Quotas: factory.Core().V1().ResourceQuotas().Lister(), Scales: demand.NewScales(scaleReader{kube}, clock.RealClock{}),
 	}
+	live, err := newLive(d.config.KubeConfig)
+	if err != nil {
+		return nil, err
+	}
+	buffers := &demand.Buffers{Kube: live, Clock: clock.RealClock{}}
 	core, storage := d.config.InformerFactory.Core().V1(), d.config.InformerFactory.Storage().V1()
 	return provisioner.New(provisioner.Options{
 		Kube: kube,
@@ -279,7 +270,8 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 			Karpenter: kube, Catalog: m.catalogs.For, Available: m.shortages.Available,
 			Reserved: func(reservation string) int { return int(m.slots.Free(reservation)) },
 		}),
-		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Serve: sets.New(d.options.serveSchedulers...), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
+		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Buffers: buffers,
+		Serve: sets.New(d.options.serveSchedulers...), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
 		Clock: clock.RealClock{}, Metrics: provisioner.NewMetrics(), Logger: log.FromContext(ctx),
 		Batch: demand.Options{Debounce: args.BatchDebounce.Duration, MaxAge: args.BatchMax.Duration, MaxSize: maxBatch},
 	}), nil

@@ -12,7 +12,11 @@
 // [Owners] looks ahead: controllers create the pods of a burst one after the
 // other, and the first that fits nowhere tells how many will follow it.
 //
-// The package reads informer caches; it never writes to a cluster and no caller
-// waits for one. [Scales] alone asks the API server, in the background and within
-// bounds. Import level 3: imports Kubernetes API and lister packages only.
+// [Buffers] knows the CapacityBuffers: room that is to be there before pods ask for
+// it.
+//
+// The package reads informer caches, and no caller waits for a cluster. [Scales]
+// asks the API server, in the background and within bounds; [Buffers] does so for
+// whoever calls it, and writes the status of buffers, which is all that is ever
+// written here. Import level 3: imports API, client and lister packages only.
 package demand

@@ -33,6 +33,13 @@ const (
 	describeLimit = 10 * time.Second
 )
 
+// Writing a claim: nothing may go on before what EC2 has launched is known, so that the API server is asked again soon,
+// however long it has been away. The writes under way are bounded (Launcher.patches), and so is what they cost it.
+const (
+	writeFirst = 10 * time.Millisecond
+	writeMax   = 500 * time.Millisecond
+)
+
 // assigned is a claim with its instance.
 type assigned struct {
 	*pending
@@ -281,10 +288,14 @@ func (l *Launcher) write(ctx context.Context, claim *karpv1.NodeClaim, metadata,
 		select {
 		case <-ctx.Done():
 			return c, ctx.Err()
-		case <-l.Clock.After(backoff(10*time.Millisecond, 5*time.Second, n, nil)):
+		case <-l.Clock.After(backoff(writeFirst, writeMax, n, nil)):
+		}
+		from := client.Reader(l.Kube)
+		if n > 0 && l.Live != nil {
+			from = l.Live
 		}
 		fresh := &karpv1.NodeClaim{}
-		if err := l.Kube.Get(ctx, client.ObjectKeyFromObject(claim), fresh); err == nil {
+		if err := from.Get(ctx, client.ObjectKeyFromObject(claim), fresh); err == nil {
 			c = fresh
 		}
 	}

@@ -106,7 +106,10 @@ type Timings struct {
 // Options are what a [Launcher] needs. Kube, Cloud, Catalogs, Shortages, Templates and Subnets are required.
 type Options struct {
 	// Kube reads NodeClaims, NodePools and EC2NodeClasses from a cache and writes claims.
-	Kube      client.Client
+	Kube client.Client
+	// Live reads NodeClaims from the API server, for writes that the cache is too old for: after an outage of the API server it
+	// may lag for half a minute. Nil reads from Kube.
+	Live      client.Reader
 	Cloud     Cloud
 	Catalogs  Catalogs
 	Shortages Shortages

@@ -6,13 +6,14 @@ package chaos
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/slipway-sh/slipway/test/bed"
 )
 
 // TestStorms runs CHAOS_STORMS storms (1 by default) from CHAOS_SEED on (1 by default). One storm again, with all it does:
@@ -25,9 +26,8 @@ func TestStorms(t *testing.T) {
 	log.SetLogger(logr.Discard())
 	storms, first := number(t, "CHAOS_STORMS", 1), number(t, "CHAOS_SEED", 1)
 	binaries := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", binaries+"/", "../../cmd/slipway-scheduler", "../../cmd/slipway-controller").CombinedOutput()
-	if err != nil {
-		t.Fatalf("building Slipway's processes: %v\n%s", err, out)
+	if err := bed.Build(t.Context(), binaries); err != nil {
+		t.Fatal(err)
 	}
 	violated, verdicts := 0, 0
 	for seed := first; seed < first+storms; seed++ {

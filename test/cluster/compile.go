@@ -100,6 +100,16 @@ func isPackage(line string) bool {
 	return line != "" && !strings.ContainsAny(line, " :#")
 }
 
+// VersionFlags are linker flags by which a program built from this module calls itself by the version of Kubernetes that it
+// was built from, as the release builds do.
+func VersionFlags(ctx context.Context) (string, error) {
+	p, err := readPins(ctx)
+	if err != nil {
+		return "", err
+	}
+	return ldflags(p), nil
+}
+
 // ldflags stamps the versions in, as the release builds of the components do.
 func ldflags(p pins) string {
 	v := p.versions[kubeModule]

@@ -1,5 +1,5 @@
 // The stock Karpenter controller for AWS, built from its own module with its own dependencies' versions: sharing the
-// product's go.mod would build another program. Nothing here is imported; test/ec2emu/stock runs the binary.
+// product's go.mod would build another program. Nothing here is imported; test/ec2emu/stock and test/coexist run the binary.
 
 module github.com/slipway-sh/slipway/test/compare
 

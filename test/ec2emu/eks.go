@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"regexp"
+	"slices"
 )
 
 // clusterPath is the one resource of EKS that is emulated.
@@ -21,7 +22,7 @@ func eksAction(method, path string) (string, []string) {
 }
 
 func (e *Emulator) describeCluster(c *call) (any, error) {
-	if c.path[0] != e.opts.ClusterName {
+	if c.path[0] != e.opts.ClusterName && !slices.Contains(e.opts.ClusterAliases, c.path[0]) {
 		err := invalid("ResourceNotFoundException", "No cluster found for name: %s.", c.path[0])
 		err.status = http.StatusNotFound
 		return nil, err
@@ -38,8 +39,8 @@ func (e *Emulator) describeCluster(c *call) (any, error) {
 		own = groups[0]
 	}
 	return map[string]any{"cluster": map[string]any{
-		"name":                 e.opts.ClusterName,
-		"arn":                  e.arn("eks", "cluster/"+e.opts.ClusterName),
+		"name":                 c.path[0],
+		"arn":                  e.arn("eks", "cluster/"+c.path[0]),
 		"status":               "ACTIVE",
 		"version":              e.opts.KubernetesVersion,
 		"platformVersion":      "eks.1",

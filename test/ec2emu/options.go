@@ -35,8 +35,10 @@ type Options struct {
 	// endpoint and CA are empty they are not compared with user data; SetCluster
 	// fills them in later.
 	ClusterName, KubernetesVersion, ClusterEndpoint string
-	ClusterCA                                       []byte
-	ServiceCIDR                                     string
+	// ClusterAliases are other names under which EKS knows the cluster: for clients that are not to find each other's instances.
+	ClusterAliases []string
+	ClusterCA      []byte
+	ServiceCIDR    string
 	// InterruptionQueue is the name of the account's SQS queue, by default that of
 	// the cluster. What EventBridge would send there about instances is sent.
 	InterruptionQueue string

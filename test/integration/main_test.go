@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,9 +42,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../../cmd/slipway-scheduler", "../../cmd/slipway-controller").CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "building Slipway's processes: %v\n%s", err, out)
+	if err := bed.Build(context.Background(), dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	binaries = dir

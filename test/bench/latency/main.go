@@ -14,8 +14,8 @@
 //	                           CreateFleet request, and kubelet Ready → bound; the pods of latency-single
 //	latency-burst100-p99       pod seen on a watch → its CreateFleet request arrives, a Deployment of 100
 //	latency-burst1000-last     first of 1,000 pods seen on a watch → the last CreateFleet request arrives
-//	burst-1000                 1,000 pods that are in the API server when the scheduler sees the first → the last CreateFleet
-//	                           request arrives, seconds
+//	burst-1000-cluster         1,000 pods that are in the API server when the scheduler sees the first → the last CreateFleet
+//	                           request arrives, seconds; bench-scheduler has the same without a control plane to wait for
 //	lookahead-1000-last        first of 1,000 replicas fails → the last CreateFleet request arrives, with Kubernetes' own limit
 //	                           of 20 requests a second for controllers; lookahead-off-1000-last: the same without look-ahead
 //	bind-after-ready-p99       node usable (Ready, registered, no taints) → the last of its 50 pods is bound, nodes arriving one at a time

@@ -365,7 +365,7 @@ func (m *measurer) printBursts() {
 	}
 	if m.burstAll > 0 {
 		fmt.Printf("the burst that was there already: first CreateFleet request after %.1f ms\n", ms(m.burstFirst))
-		figure("burst-1000", m.burstAll.Seconds(), "s")
+		figure("burst-1000-cluster", m.burstAll.Seconds(), "s")
 	}
 	if m.aheadLast > 0 {
 		figure("lookahead-1000-last", ms(m.aheadLast), "ms")

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -28,11 +29,14 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/demand"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/scheduler"
+	"github.com/slipway-sh/slipway/scheduler/simulate"
 	"github.com/slipway-sh/slipway/test/fidelity/source"
 )
 
@@ -95,7 +99,11 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 		return true, nil, nil // the pod stays assumed, which to the scheduler is as good as bound
 	})
 	factory := kubescheduler.NewInformerFactory(client, 0, nil)
-	sched, err := build(ctx, client, factory, slipway)
+	var with *market
+	if slipway {
+		with = &market{karpenter: source.New().Client}
+	}
+	sched, err := build(ctx, client, factory, with)
 	if err != nil {
 		return result{}, err
 	}
@@ -124,15 +132,22 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 	return result{took, cpu, float64(m.HeapAlloc) / (1 << 20)}, nil
 }
 
-// build makes a stock scheduler, with Slipway in it if asked for.
-func build(ctx context.Context, client *fake.Clientset, factory informers.SharedInformerFactory, slipway bool) (*kubescheduler.Scheduler, error) {
+// market is what a scheduler with Slipway can buy, and who is told to.
+type market struct {
+	karpenter client.Client
+	catalog   *capacity.Catalog // nil for nothing
+	launcher  provisioner.Launcher
+}
+
+// build makes a stock scheduler, with Slipway in it if there is a market.
+func build(ctx context.Context, client *fake.Clientset, factory informers.SharedInformerFactory, buys *market) (*kubescheduler.Scheduler, error) {
 	cfg, err := latest.Default()
 	if err != nil {
 		return nil, err
 	}
 	p := cfg.Profiles[0]
 	recorders := profile.NewRecorderFactory(events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})) // not started: events go nowhere
-	if !slipway {
+	if buys == nil {
 		return kubescheduler.New(ctx, client, factory, nil, recorders, kubescheduler.WithProfiles(p))
 	}
 	p.Plugins.MultiPoint.Enabled = append(p.Plugins.MultiPoint.Enabled, schedulerapi.Plugin{Name: scheduler.Name})
@@ -142,8 +157,8 @@ func build(ctx context.Context, client *fake.Clientset, factory informers.Shared
 		return nil, err
 	}
 	prov := provisioner.New(provisioner.Options{
-		Kube: source.New().Client, Pods: factory.Core().V1().Pods().Lister(), Views: view.New(sources(factory)), Gate: gate, Clock: clock.RealClock{},
-		Logger: logr.Discard(), Batch: demand.Options{MaxAge: 100 * time.Millisecond, MaxSize: 5000},
+		Kube: buys.karpenter, Pods: factory.Core().V1().Pods().Lister(), Views: view.New(sources(factory, buys)), Gate: gate, Clock: clock.RealClock{},
+		Launcher: buys.launcher, Events: &events.FakeRecorder{}, Logger: logr.Discard(), Batch: demand.Options{MaxAge: 100 * time.Millisecond, MaxSize: 5000},
 	})
 	core := scheduler.Core{Sink: prov, Reservations: prov, Gate: gate, Metrics: metrics}
 	if err := factory.Core().V1().Pods().Informer().AddIndexers(demand.Indexers()); err != nil {
@@ -157,6 +172,11 @@ func build(ctx context.Context, client *fake.Clientset, factory informers.Shared
 	if err := scheduler.Hook(sched, core, prov); err != nil {
 		return nil, err
 	}
+	judge, err := simulate.New(ctx, simulate.Options{Profile: p, Live: scheduler.Unreserved(sched.Profiles[p.SchedulerName]), Registry: frameworkruntime.Registry{}})
+	if err != nil {
+		return nil, err
+	}
+	prov.Judge = judge
 	go func() { _ = prov.Run(ctx) }() // ends with ctx
 	return sched, prov.Watch(ctx, provisioner.Informers{
 		Pods: factory.Core().V1().Pods().Informer(), Nodes: factory.Core().V1().Nodes().Informer(), Claims: empty{}, Pools: empty{}, NodeClass: empty{},
@@ -164,13 +184,15 @@ func build(ctx context.Context, client *fake.Clientset, factory informers.Shared
 	})
 }
 
-func sources(f informers.SharedInformerFactory) view.Source {
+func sources(f informers.SharedInformerFactory, buys *market) view.Source {
 	core, storage := f.Core().V1(), f.Storage().V1()
 	return view.Source{
 		Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(), Namespaces: core.Namespaces().Lister(), LimitRanges: core.LimitRanges().Lister(),
 		PersistentVolumes: core.PersistentVolumes().Lister(), PersistentVolumeClaims: core.PersistentVolumeClaims().Lister(),
 		DaemonSets: f.Apps().V1().DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(), CSINodes: storage.CSINodes().Lister(),
-		Karpenter: source.New().Client,
+		Karpenter: buys.karpenter,
+		Catalog:   func(*v1.EC2NodeClass) *capacity.Catalog { return buys.catalog },
+		Available: func(c *capacity.Catalog) capacity.Set { return capacity.FullSet(len(c.Offerings)) },
 	}
 }
 

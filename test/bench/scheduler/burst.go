@@ -1,0 +1,161 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/test/bench/plan/mix"
+	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/fidelity/source"
+)
+
+// burstLimit bounds a burst; reaching it is a failure, not a figure.
+const burstLimit = 2 * time.Minute
+
+// burst is how long after the scheduler began to run the first and the last of the pods had their nodes' launch handed over.
+type burst struct {
+	first, last time.Duration
+	claims      int
+}
+
+// handover notes the pods of the claims that are to be launched.
+type handover struct {
+	began time.Time
+	want  int
+	done  chan struct{}
+
+	mu   sync.Mutex
+	got  burst
+	pods int
+}
+
+// Launch implements provisioner.Launcher.
+func (h *handover) Launch(_ context.Context, claims []*karpv1.NodeClaim) {
+	now := time.Since(h.began)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range claims {
+		h.got.claims++
+		h.pods += commas(c.Annotations[provisioner.PodsAnnotation])
+	}
+	if h.got.first == 0 {
+		h.got.first = now
+	}
+	h.got.last = now
+	if h.pods == h.want {
+		close(h.done)
+	}
+}
+
+// commas counts the items of a list.
+func commas(list string) int {
+	if list == "" {
+		return 0
+	}
+	n := 1
+	for _, c := range list {
+		if c == ',' {
+			n++
+		}
+	}
+	return n
+}
+
+// bursting has n pods that fit nowhere be there when the scheduler starts, beside one node that is full.
+func bursting(ctx context.Context, n int) (burst, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	catalog, err := mix.EC2(ctx)
+	if err != nil {
+		return burst{}, err
+	}
+	karpenter := source.New(builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
+	objects := size{nodes: 1}.objects()
+	objects[0].(*corev1.Node).Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+	objects = append(objects, waiting(n)...)
+	client := fake.NewSimpleClientset(objects...)
+	factory := kubescheduler.NewInformerFactory(client, 0, nil)
+	h := &handover{want: n, done: make(chan struct{})}
+	sched, err := build(ctx, client, factory, &market{karpenter: karpenter.Client, catalog: catalog, launcher: h})
+	if err != nil {
+		return burst{}, err
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	if err := sched.WaitForHandlersSync(ctx); err != nil {
+		return burst{}, err
+	}
+	ended := make(chan struct{})
+	h.began = time.Now()
+	go func() { defer close(ended); sched.Run(ctx) }()
+	defer func() { cancel(); <-ended; factory.Shutdown() }()
+	select {
+	case <-h.done:
+	case <-ctx.Done():
+		return burst{}, context.Cause(ctx)
+	case <-time.After(burstLimit):
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return burst{}, fmt.Errorf("nodes for %d of %d pods after %v", h.pods, n, burstLimit)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.got, nil
+}
+
+// waiting are n pods without a node.
+func waiting(n int) []kruntime.Object {
+	out := make([]kruntime.Object, 0, n)
+	for i := range n {
+		name := fmt.Sprintf("burst-%d", i)
+		out = append(out, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), CreationTimestamp: metav1.Now()},
+			Spec: corev1.PodSpec{
+				SchedulerName: corev1.DefaultSchedulerName,
+				Containers: []corev1.Container{{Name: "c", Image: "registry.example/c:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("150m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+				}}}},
+			},
+		})
+	}
+	return out
+}
+
+// bursts measures bursts of 1,000 and 10,000 pods and prints their figures.
+func bursts(ctx context.Context, times int) error {
+	var firsts, small, large []float64
+	for range times {
+		for _, n := range []int{1000, 10000} {
+			b, err := bursting(ctx, n)
+			if err != nil {
+				return fmt.Errorf("a burst of %d pods: %w", n, err)
+			}
+			fmt.Printf("burst of %d pods: first launch after %.1f ms, last of %d after %.0f ms\n", n, ms(b.first), b.claims, ms(b.last))
+			firsts = append(firsts, ms(b.first))
+			if n == 1000 {
+				small = append(small, b.last.Seconds())
+			} else {
+				large = append(large, b.last.Seconds())
+			}
+		}
+	}
+	fmt.Printf("figure burst-first %.1f ms\nfigure burst-1000 %.3f s\nfigure burst-10000 %.3f s\n", median(firsts), median(small), median(large))
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

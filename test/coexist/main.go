@@ -1,0 +1,102 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/slipway-sh/slipway/test/bed"
+	"github.com/slipway-sh/slipway/test/cluster"
+	"github.com/slipway-sh/slipway/test/ec2emu"
+)
+
+// stepLimit bounds each step. Karpenter's slowest own period on the way is its lease.
+const stepLimit = 2 * time.Minute
+
+type options struct {
+	karpenter, scheduler, binaries string
+	pods                           int
+}
+
+func main() {
+	log.SetLogger(logr.Discard())
+	o := options{}
+	flag.StringVar(&o.karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
+	flag.StringVar(&o.scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
+	flag.StringVar(&o.binaries, "binaries", "bin", "folder of Slipway's binaries")
+	flag.IntVar(&o.pods, "pods", 10, "pods of Slipway's that wait")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "compare-coexistence:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) (err error) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	for _, path := range []*string{&o.karpenter, &o.scheduler} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("locating binaries: %w", err)
+		}
+	}
+	began := time.Now()
+	say := func(line string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), line) }
+	b, err := bed.New(ctx, bed.Options{
+		Binaries: o.binaries, SchedulerArgs: []string{"--disable-disruption"},
+		Emulator: ec2emu.Options{Seed: 1, InstantBoot: true, ClusterAliases: []string{karpentersName}}, Cluster: cluster.Options{Progress: say},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	kube, err := client.New(b.Cluster.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return fmt.Errorf("creating a client: %w", err)
+	}
+	p := &proof{bed: b, kube: kube, opts: o, say: say}
+	return p.play(ctx)
+}
+
+// play goes through the steps of the package's description.
+func (p *proof) play(ctx context.Context) error {
+	steps := []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"Karpenter is at work", p.start},
+		{"Karpenter bought for a pod of default-scheduler, and gave the node back", p.able},
+		{"Karpenter planned while pods of Slipway's waited for EC2's answer", p.whileNameless},
+		{"Karpenter planned while their machines booted", p.whileBooting},
+		{"Karpenter has ended, slipway-controller took its lease, and the pods run", p.handOver},
+		{"Slipway bought for a pod of its own beside one of default-scheduler", p.unasked},
+	}
+	for _, step := range steps {
+		limited, cancel := context.WithTimeoutCause(ctx, stepLimit, fmt.Errorf("not within %v", stepLimit))
+		err := step.do(limited)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		p.say(step.what)
+	}
+	fmt.Printf("figure launches-beside %d count\nfigure served-unasked %d count\n", p.beside, p.served)
+	if p.beside+p.served > 0 {
+		return errors.New("nodes were bought for pods of others")
+	}
+	return nil
+}
