@@ -24,8 +24,10 @@ const (
 	// receivers ask the queue at the same time. An answer carries ten messages and takes a few milliseconds, so this is
 	// thousands of notices a second.
 	receivers = 4
-	// batches of up to ten messages are dealt with at a time.
-	batches = 500
+	// inFlight messages are dealt with at a time. In a storm each stays until the last replacement is bought, because the ends
+	// wait for that: no fewer than a storm has, or its last notices wait in the queue for the ends of the first. A message is
+	// some 20 KB.
+	inFlight = 5000
 	// malformedTries and failingTries bound the deliveries of a message that cannot be understood, and of one whose reaction
 	// fails.
 	malformedTries = 3
@@ -58,7 +60,7 @@ func (c *Consumer) Start(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	slots := make(chan struct{}, batches)
+	slots := make(chan struct{}, inFlight)
 	var wg sync.WaitGroup
 	for range receivers {
 		wg.Go(func() {
@@ -67,11 +69,10 @@ func (c *Consumer) Start(ctx context.Context) error {
 				if !ok || len(messages) == 0 {
 					continue
 				}
-				slots <- struct{}{}
-				wg.Go(func() {
-					defer func() { <-slots }()
-					c.handle(ctx, queue, messages)
-				})
+				for range messages {
+					slots <- struct{}{}
+				}
+				wg.Go(func() { c.handle(ctx, queue, messages, slots) })
 			}
 		})
 	}
@@ -97,12 +98,15 @@ func retried[T any](ctx context.Context, r *Reactor, doing string, do func(conte
 	}
 }
 
-// handle reacts to messages, all at the same time, and deletes those that are done with.
-func (c *Consumer) handle(ctx context.Context, queue Queue, messages []ec2.Message) {
+// handle reacts to messages, all at the same time, and deletes those that are done with. Each gives back a slot.
+func (c *Consumer) handle(ctx context.Context, queue Queue, messages []ec2.Message, slots <-chan struct{}) {
 	done := make([]bool, len(messages))
 	var wg sync.WaitGroup
 	for i, m := range messages {
-		wg.Go(func() { done[i] = c.message(ctx, m) })
+		wg.Go(func() {
+			defer func() { <-slots }()
+			done[i] = c.message(ctx, m)
+		})
 	}
 	wg.Wait()
 	var receipts []string

@@ -95,6 +95,7 @@ type Reactor struct {
 	mu sync.Mutex
 	// reactions are those to claims, by the claim's UID, so that a notice that is delivered twice is answered once.
 	reactions map[types.UID]*reaction
+	swept     time.Time
 }
 
 // reaction is what is being done, or was done, about one claim.
@@ -109,6 +110,9 @@ const endings = 8
 
 // remembered is how long a reaction is known; after that the claim is long gone, or being deleted.
 const remembered = 10 * time.Minute
+
+// sweepEvery is how often those are forgotten that are older.
+const sweepEvery = time.Minute
 
 // New returns a reactor.
 func New(o Options) *Reactor {
@@ -180,10 +184,9 @@ func (r *Reactor) once(ctx context.Context, n notice, c *karpv1.NodeClaim) error
 			return ctx.Err()
 		}
 	}
-	for uid, old := range r.reactions {
-		if now.Sub(old.began) > remembered {
-			delete(r.reactions, uid)
-		}
+	if now.Sub(r.swept) > sweepEvery { // seldom: a thousand at once would look at one another
+		r.swept = now
+		maps.DeleteFunc(r.reactions, func(_ types.UID, old *reaction) bool { return now.Sub(old.began) > remembered })
 	}
 	mine := &reaction{began: now, done: make(chan struct{})}
 	r.reactions[c.UID] = mine

@@ -538,6 +538,33 @@ func TestMessagesThatCannotBeDealtWith(t *testing.T) {
 }
 
 // A replacement that cannot be written does not keep the node from being drained.
+// What is still being dealt with keeps no message in the queue, not even when each came alone.
+func TestMessagesWaitForNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		claim, node := spot(1)
+		r := newRig(t, claim, node, pod(node.Name, "web", "1").Obj())
+		written := make(chan struct{})
+		r.fail = func(client.Object) error { <-written; return nil }
+		r.consume()
+		const n = 2000
+		for i := range n { // the same notice again and again: all wait for the outcome of the first
+			select {
+			case r.queue.in <- []ec2.Message{{ID: fmt.Sprint(i), Receipt: fmt.Sprint(i), Body: warning("i-1"), Receives: 1}}:
+			case <-time.After(time.Minute):
+				close(written)
+				t.Fatalf("message %d is not received while %d are being dealt with", i+1, i)
+			}
+		}
+		close(written)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.stop()
+		if got := len(r.queue.deleted); got != n {
+			t.Errorf("%d of %d messages are deleted", got, n)
+		}
+	})
+}
+
 func TestFailedReplacementStillEndsTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claim, node := spot(1)

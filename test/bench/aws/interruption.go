@@ -42,11 +42,12 @@ import (
 type interruptions struct {
 	requested []time.Duration // notice visible → CreateFleet received
 	calls     int
+	receives  int
 	bought    int
 	took      time.Duration // first notice → last
-	// Where the time goes: notice visible → its claims' creation begins → the last is created → CreateFleet received.
-	until, creation, launch []time.Duration
-	profile                 string // file for a CPU profile, none if empty
+	// Where the time goes: notice visible → received → its claims' creation begins → the last is created → CreateFleet received.
+	heard, until, creation, launch []time.Duration
+	profile                        string // file for a CPU profile, none if empty
 }
 
 // shapes is how many kinds of nodes the notices are about.
@@ -98,6 +99,7 @@ func (s *interruptions) measure(ctx context.Context, n int) error {
 	began := time.Now()
 	tick := time.NewTicker(max(time.Second/time.Duration(n), 1))
 	for _, o := range old {
+		h.instances[o.Claim.Name] = o.Instance.ID
 		visible[o.Claim.Name] = time.Now()
 		if err := w.emu.InterruptSpot(o.Instance.ID); err != nil {
 			return err
@@ -131,8 +133,11 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 		return err
 	}
 	for _, q := range w.since(before) {
-		if q.Action == "CreateFleet" {
+		switch q.Action {
+		case "CreateFleet":
 			s.calls++
+		case "ReceiveMessage":
+			s.receives++
 		}
 	}
 	last := map[string]time.Duration{} // by interrupted claim: its pods may go to several replacements
@@ -147,7 +152,9 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 		for old := range strings.SplitSeq(c.Annotations[capacity.ReplacesAnnotation], ",") {
 			last[old] = max(last[old], sent[launchID(c)].Sub(visible[old]))
 			write := h.writes.of[c.Name]
-			s.until = append(s.until, write[0].Sub(visible[old]))
+			heard := h.writes.heard[h.instances[old]]
+			s.heard = append(s.heard, heard.Sub(visible[old]))
+			s.until = append(s.until, write[0].Sub(heard))
 			s.creation = append(s.creation, write[1].Sub(write[0]))
 			s.launch = append(s.launch, sent[launchID(c)].Sub(write[1]))
 		}
@@ -162,12 +169,12 @@ func (s *interruptions) collect(ctx context.Context, h *host, w *world, before i
 }
 
 func (s *interruptions) print() {
-	fmt.Printf("interruptions: %d notices in %.2f s, %d replacements requested with %d CreateFleet calls, p50 %.1f ms, p90 %.1f ms\n", len(s.requested), s.took.Seconds(), s.bought, s.calls,
+	fmt.Printf("interruptions: %d notices in %.2f s and %d answers of the queue, %d replacements requested with %d CreateFleet calls, p50 %.1f ms, p90 %.1f ms\n", len(s.requested), s.took.Seconds(), s.receives, s.bought, s.calls,
 		ms(bed.Quantile(s.requested, 0.5)), ms(bed.Quantile(s.requested, 0.9)))
 	for _, part := range []struct {
 		name string
 		took []time.Duration
-	}{{"notice to claim", s.until}, {"claim written", s.creation}, {"claim to request", s.launch}} {
+	}{{"notice to receipt", s.heard}, {"receipt to claim", s.until}, {"claim written", s.creation}, {"claim to request", s.launch}} {
 		fmt.Printf("interruptions: %s: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms\n", part.name,
 			ms(bed.Quantile(part.took, 0.5)), ms(bed.Quantile(part.took, 0.9)), ms(bed.Quantile(part.took, 0.99)))
 	}
@@ -186,13 +193,32 @@ type host struct {
 	cache cache.Cache
 	// writes are the creations of claims.
 	writes *writes
+	// instances are those of the nodes, by claim.
+	instances map[string]string
 }
 
 // writes notes when objects' creations began and ended.
 type writes struct {
 	client.Client
-	mu sync.Mutex
-	of map[string][2]time.Time
+	mu    sync.Mutex
+	of    map[string][2]time.Time
+	heard map[string]time.Time // when the claim of an instance was first looked for
+}
+
+// List implements client.Reader.
+func (w *writes) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	for _, o := range opts {
+		if fields, ok := o.(client.MatchingFields); ok {
+			if id := fields["status.instanceID"]; id != "" {
+				w.mu.Lock()
+				if w.heard[id].IsZero() {
+					w.heard[id] = time.Now()
+				}
+				w.mu.Unlock()
+			}
+		}
+	}
+	return w.Client.List(ctx, list, opts...)
 }
 
 // Create implements client.Writer.
@@ -208,7 +234,7 @@ func (w *writes) Create(ctx context.Context, o client.Object, opts ...client.Cre
 func newHost(ctx context.Context, config *rest.Config, w *world) (*host, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	h := &host{w: w}
+	h := &host{w: w, instances: map[string]string{}}
 	var err error
 	if h.live, err = client.New(config, client.Options{Scheme: scheme.Scheme}); err != nil {
 		return nil, err
@@ -225,7 +251,7 @@ func newHost(ctx context.Context, config *rest.Config, w *world) (*host, error) 
 	if h.kube, err = client.New(config, client.Options{Scheme: scheme.Scheme, Cache: &client.CacheOptions{Reader: h.cache}}); err != nil {
 		return nil, err
 	}
-	h.writes = &writes{Client: h.kube, of: map[string][2]time.Time{}}
+	h.writes = &writes{Client: h.kube, of: map[string][2]time.Time{}, heard: map[string]time.Time{}}
 	return h, h.supply(ctx)
 }
 
