@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// windowFirst is how long the first notice waits for others, windowBusy how long while notices keep coming, and windowLong
-	// when they have used up most of the calls there are: EC2 takes fifty CreateFleet calls at once and then five a second,
-	// and notices of one spot pool come in crowds.
+	// windowFirst is how long the first notice waits for others, windowBusy how long while notices keep coming, for each launch
+	// that the round before took, and windowLong when they have used up most of the calls there are: EC2 takes fifty
+	// CreateFleet calls at once and then five a second, and notices of one spot pool come in crowds.
 	windowFirst = 5 * time.Millisecond
-	windowBusy  = 40 * time.Millisecond
+	windowBusy  = 30 * time.Millisecond
 	windowLong  = 250 * time.Millisecond
 	// busyFor is how long after a round others are expected.
 	busyFor = 250 * time.Millisecond
@@ -61,6 +61,8 @@ type buyer struct {
 	left    float64
 	counted time.Time
 	writing bool
+	// launches is how many the round before took.
+	launches int
 }
 
 // round is replacements that are written together.
@@ -129,7 +131,7 @@ func (b *buyer) window() time.Duration {
 	case b.left < callsLow:
 		return windowLong
 	case now.Sub(b.ended) < busyFor || b.writing:
-		return windowBusy
+		return min(windowBusy*time.Duration(max(b.launches, 1)), windowLong)
 	}
 	return windowFirst
 }
@@ -167,6 +169,7 @@ func (b *buyer) write(ctx context.Context, r *round, window time.Duration) {
 	wg.Wait()
 	b.mu.Lock()
 	b.left -= float64(groups)
+	b.launches = groups
 	b.ended, b.writing = b.Clock.Now(), false
 	b.mu.Unlock()
 	close(r.done)
