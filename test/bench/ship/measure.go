@@ -1,0 +1,198 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-sh/slipway/manifests/install"
+	samples "github.com/slipway-sh/slipway/manifests/samples"
+	"github.com/slipway-sh/slipway/test/bed"
+	"github.com/slipway-sh/slipway/test/builder"
+	"github.com/slipway-sh/slipway/test/ec2emu"
+)
+
+// limit bounds each part; reaching it is a failure, not a figure.
+const limit = 2 * time.Minute
+
+// workloads are what the pods of the plan ask for, one Deployment each.
+var workloads = []struct{ cpu, memory string }{
+	{"100m", "128Mi"}, {"250m", "512Mi"}, {"250m", "2Gi"}, {"500m", "512Mi"}, {"500m", "4Gi"},
+	{"1", "1Gi"}, {"1", "8Gi"}, {"2", "2Gi"}, {"2", "14Gi"}, {"4", "8Gi"},
+}
+
+// plan runs the CLI over the samples' class and pools and the workloads, as a user would.
+func plan(ctx context.Context, o options) (time.Duration, error) {
+	dir, err := os.MkdirTemp("", "slipway-ship-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	for _, name := range []string{"ec2nodeclass.yaml", "nodepools.yaml"} {
+		raw, err := samples.Files.ReadFile("general/" + name)
+		if err != nil {
+			return 0, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+			return 0, err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pods.yaml"), deployments(o.pods), 0o600); err != nil {
+		return 0, err
+	}
+	var took []time.Duration
+	for range o.runs {
+		var out bytes.Buffer
+		cmd := exec.CommandContext(ctx, filepath.Join(o.binaries, "slipway"), "plan", "-f", dir)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		began := time.Now()
+		if err := cmd.Run(); err != nil {
+			return 0, fmt.Errorf("%w: %s", err, strings.TrimSpace(out.String()))
+		}
+		took = append(took, time.Since(began))
+	}
+	return bed.Quantile(took, 0.5), nil
+}
+
+// deployments are the manifests of n pods.
+func deployments(n int) []byte {
+	var out bytes.Buffer
+	for i, w := range workloads {
+		replicas := n / len(workloads)
+		if i == 0 {
+			replicas += n % len(workloads)
+		}
+		fmt.Fprintf(&out, `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: workload-%d, namespace: default}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: workload-%d}}
+  template:
+    metadata: {labels: {app: workload-%d}}
+    spec:
+      schedulerName: slipway
+      containers:
+      - {name: c, image: "registry.example/c:1", resources: {requests: {cpu: %q, memory: %q}}}
+`, i, replicas, i, i, w.cpu, w.memory)
+	}
+	return out.Bytes()
+}
+
+// firstPod installs Slipway from its rendered manifests and waits for a pod.
+func firstPod(ctx context.Context, o options) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b, err := bed.New(ctx, bed.Options{Binaries: o.binaries, Installation: install.Joint, Emulator: ec2emu.Options{Seed: 1, InstantBoot: true}})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	kube, err := client.New(b.Cluster.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := b.Cluster.Apply(ctx, install.Joint); err != nil {
+		return 0, err
+	}
+	if err := b.StartSlipway(); err != nil { // what the kubelet of a node would do next
+		return 0, err
+	}
+	for _, name := range []string{"ec2nodeclass.yaml", "nodepools.yaml"} {
+		raw, err := samples.Files.ReadFile("general/" + name)
+		if err != nil {
+			return 0, err
+		}
+		if err := b.Cluster.Apply(ctx, raw); err != nil {
+			return 0, err
+		}
+	}
+	pod := builder.Pod("first").CPU("500m").Memory("512Mi").Obj()
+	pod.Spec.SchedulerName = "slipway"
+	if err := kube.Create(ctx, pod); err != nil {
+		return 0, err
+	}
+	err = bed.Eventually(ctx, "the first pod to run", func(ctx context.Context) (bool, error) {
+		err := kube.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		return pod.Status.Phase == corev1.PodRunning, err
+	})
+	return time.Since(began), err
+}
+
+// start starts the processes beside nodes that are there.
+func start(ctx context.Context, o options) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*limit) // the nodes have to be written first
+	defer cancel()
+	b, err := bed.New(ctx, bed.Options{Binaries: o.binaries, NoLeases: true, Emulator: ec2emu.Options{Seed: 1, InstantBoot: true}})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
+	kube, err := client.New(b.Cluster.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return 0, err
+	}
+	for i := range o.nodes {
+		if err := existing(ctx, kube, i); err != nil {
+			return 0, err
+		}
+	}
+	began := time.Now()
+	if err := b.StartSlipway(); err != nil {
+		return 0, err
+	}
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its own certificate, on loopback
+	err = bed.Eventually(ctx, "both processes to be ready", func(ctx context.Context) (bool, error) {
+		return ready(ctx, web, fmt.Sprintf("https://127.0.0.1:%d/readyz", b.Port(bed.Scheduler))) &&
+			ready(ctx, web, fmt.Sprintf("http://127.0.0.1:%d/readyz", b.Port(bed.Controller+"-health"))), nil
+	})
+	return time.Since(began), err
+}
+
+// existing writes a node with its claim.
+func existing(ctx context.Context, kube client.Client, i int) error {
+	name, providerID := fmt.Sprintf("node-%d", i), fmt.Sprintf("aws:///us-east-1a/i-%017d", i)
+	claim := builder.NodeClaim(fmt.Sprintf("default-%d", i)).Pool("default").Launched(providerID, "m5.xlarge", "us-east-1a", "on-demand").Registered(name).Initialized().Obj()
+	node := builder.Node(name).ProviderID(providerID).CPU("4").Memory("16Gi").Label("karpenter.sh/nodepool", "default").Obj()
+	for _, object := range []client.Object{claim, node} {
+		full := object.DeepCopyObject().(client.Object)
+		if err := kube.Create(ctx, object); err != nil {
+			return fmt.Errorf("writing %s: %w", object.GetName(), err)
+		}
+		full.SetResourceVersion(object.GetResourceVersion())
+		if err := kube.Status().Patch(ctx, full, client.MergeFrom(object)); err != nil {
+			return fmt.Errorf("writing the status of %s: %w", object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func ready(ctx context.Context, web *http.Client, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := web.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
