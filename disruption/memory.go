@@ -141,6 +141,9 @@ func (m *Memory) takenBack(n *Node, f failure, now time.Time) {
 func (m *Memory) calming(n *Node, now time.Time) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.calm) == 0 {
+		return ""
+	}
 	r, ok := m.calm[n.Claim.Name]
 	if ok && r.load != n.sum {
 		r.until = r.at.Add(calmFirst)

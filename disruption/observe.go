@@ -231,6 +231,7 @@ func NewLoad(pods []*corev1.Pod, convert func(*corev1.Pod) *capacity.Pod) *Load 
 			out.Plan = append(out.Plan, convert(moved(p)))
 		}
 	}
+	out.largest = bySize(out.Plan)
 	out.Cost = disruptionCost(out.Moving)
 	h := fnv.New64a()
 	for _, p := range out.Moving {

@@ -171,7 +171,7 @@ func (s *shrink) roomOf(c *capacity.Class) *classRoom {
 func (s *shrink) empty(d *decider, n *Node, me int, sum bool) (moves []placed, stuck *capacity.Pod) {
 	from := map[*capacity.Class]int{}
 	loose := []*capacity.Pod{}
-	for _, p := range bySize(n.Plan) {
+	for _, p := range n.largest {
 		at, ok := s.find(p.Class, me, from, len(moves) == 0)
 		if !ok {
 			if stuck == nil {

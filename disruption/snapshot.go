@@ -73,6 +73,8 @@ type Load struct {
 	// Moving are those of them that need a place elsewhere when the node goes, and Plan the same pods as the planner knows them.
 	Moving []*corev1.Pod
 	Plan   []*capacity.Pod
+	// largest are the pods of Plan, the largest first.
+	largest []*capacity.Pod
 	// guarded are the pods that ask not to be disrupted, for now or for ever.
 	guarded []*corev1.Pod
 	// Cost is what disrupting the node counts: 1 and the eviction cost of each pod that moves.
