@@ -56,7 +56,7 @@ spec:
 // endpoints follows which services have a ready endpoint, change by change: what it finds does not depend on how fast anybody looks.
 type endpoints struct {
 	mu sync.Mutex
-	// ready are services that have one now, gaps how often each had none after it had had one.
+	// ready are services that have one now, gaps how often each has lost its last one.
 	ready map[string]bool
 	gaps  map[string]int
 }

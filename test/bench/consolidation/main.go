@@ -35,6 +35,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -52,7 +53,19 @@ func command() int {
 	flag.StringVar(&r.only, "only", "pass,incremental,shrink,cost,churn,drift,violations,moves", "parts to run")
 	flag.Uint64Var(&r.seed, "seed", 1, "of all draws")
 	flag.IntVar(&r.runs, "runs", 200, "seeded runs of part violations")
+	profile := flag.String("cpuprofile", "", "file for a profile of the processor")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "bench-consolidation: %v\n", err)
+			return 1
+		}
+		defer pprof.StopCPUProfile()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := r.run(ctx); err != nil {

@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,12 +93,13 @@ func (r *report) drift(ctx context.Context) error {
 		if err := u.Pass(ctx); err != nil {
 			return err
 		}
-		n, _, claims, err := u.going(ctx)
+		n, total, claims, err := u.going(ctx)
 		if err != nil {
 			return err
 		}
 		most = max(most, n)
-		if n > nodes/10 {
+		if n > (total+9)/10 { // of all nodes there are, replacements too, as Karpenter counts
+			fmt.Printf("drift: %d of %d nodes are in flight\n", n, total)
 			violations++
 		}
 		old := slices.ContainsFunc(claims, func(c karpv1.NodeClaim) bool { return c.Labels["generation"] != "two" })
@@ -108,6 +112,9 @@ func (r *report) drift(ctx context.Context) error {
 		missing, err := u.short(ctx, 19)
 		if err != nil {
 			return err
+		}
+		if missing > 0 {
+			fmt.Printf("drift: %d apps have too few pods\n", missing)
 		}
 		violations += missing
 	}
@@ -159,16 +166,32 @@ func (u *run) short(ctx context.Context, least int) (int, error) {
 
 // violations makes seeded runs in which what limits disruption changes meanwhile.
 func (r *report) violations(ctx context.Context) error {
+	type result struct {
+		wrong     []string
+		disrupted int
+		err       error
+	}
+	results := make([]result, r.runs)
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range runtime.GOMAXPROCS(0) { // runs share nothing
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < r.runs; i = int(next.Add(1)) - 1 {
+				x := &results[i]
+				x.wrong, x.disrupted, x.err = r.oneRun(ctx, r.seed*1000+uint64(i))
+			}
+		})
+	}
+	wg.Wait()
 	total, commands := 0, 0
-	for i := range r.runs {
-		wrong, n, err := r.oneRun(ctx, r.seed*1000+uint64(i))
-		if err != nil {
-			return fmt.Errorf("run %d: %w", i, err)
+	for i, x := range results {
+		if x.err != nil {
+			return fmt.Errorf("run %d: %w", i, x.err)
 		}
-		for _, w := range wrong {
+		for _, w := range x.wrong {
 			fmt.Printf("violations: run %d: %s\n", i, w)
 		}
-		total, commands = total+len(wrong), commands+n
+		total, commands = total+len(x.wrong), commands+x.disrupted
 	}
 	if commands == 0 {
 		return errors.New("no run has disrupted anything")

@@ -14,12 +14,14 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,7 +84,9 @@ func New(cat *capacity.Catalog, objects ...client.Object) *Cluster {
 		return nil
 	}
 	objects = append(objects, builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
-	c.Kube = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
+	// Nothing applies server-side here, and the default tracker spends most of a run on whose field is whose.
+	tracker := clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())
+	c.Kube = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &policyv1.PodDisruptionBudget{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", node).WithInterceptorFuncs(c.intercept()).Build()
 	c.stores.pods = cache.NewIndexer(cache.MetaNamespaceKeyFunc, disruption.Indexers())
