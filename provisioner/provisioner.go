@@ -87,6 +87,7 @@ type Provisioner struct {
 	nodes  corelisters.NodeLister
 	ended  chan struct{} // closed when Run has ended
 	serial int           // of the last seat; used by Run only
+	began  time.Time     // when Run did; used by Run only
 	// steps keeps plans that buy from being made at the same time: each has to see what the one before has bought.
 	steps sync.Mutex
 	// nominated limits Nominated events to Karpenter's 5 a second, 10 at once.
@@ -198,6 +199,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	if err := p.adopt(ctx); err != nil {
 		return err
 	}
+	p.began = p.Clock.Now()
 	defer close(p.ended)
 	go p.retry(ctx)
 	go p.sweep(ctx)

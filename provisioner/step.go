@@ -64,7 +64,11 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	solved := p.Clock.Now()
 	// 5. Record and claim.
 	p.place(ctx, result.Placements, pods)
-	p.refuse(ctx, result.Unplaced, pods, solved, loading(v))
+	if loading(v) && solved.Sub(p.began) < loadingPatience {
+		p.postpone(ctx, result.Unplaced, pods)
+	} else {
+		p.refuse(ctx, result.Unplaced, pods, solved, loading(v))
+	}
 	drafts := p.drafts(ctx, result.Launches, pods, offered, solved)
 	// 6. Launch.
 	created := p.create(ctx, drafts)
@@ -135,7 +139,11 @@ func (p *Provisioner) classOf(pod *corev1.Pod) *capacity.Class { return p.Views.
 
 // again puts pods back into the batch after a failure that is not theirs, slowly enough not to spin.
 func (p *Provisioner) again(ctx context.Context, pods []*corev1.Pod) {
-	timer := p.Clock.NewTimer(time.Second)
+	p.requeue(ctx, pods, time.Second)
+}
+
+func (p *Provisioner) requeue(ctx context.Context, pods []*corev1.Pod, pause time.Duration) {
+	timer := p.Clock.NewTimer(pause)
 	go func() {
 		defer timer.Stop()
 		select {
@@ -158,6 +166,24 @@ func (p *Provisioner) place(ctx context.Context, placements []plan.Placement, po
 	}
 	for _, claim := range claimsOf(placements) {
 		p.check(ctx, claim) // the node may have become usable, or the claim have died, while the plan was made
+	}
+}
+
+const (
+	// loadingPatience is how long pods stay parked after the start because it is not known yet what can be bought for them, and
+	// loadingPause how soon that is looked at again. The first catalogue takes a second or two.
+	loadingPatience = 10 * time.Second
+	loadingPause    = 100 * time.Millisecond
+)
+
+// postpone has pods planned again in a moment. They stay parked: other autoscalers would buy for a pod that is refused.
+func (p *Provisioner) postpone(ctx context.Context, list []plan.Unplaced, pods map[types.UID]*corev1.Pod) {
+	waiting := make([]*corev1.Pod, 0, len(list))
+	for _, u := range list {
+		waiting = append(waiting, pods[u.Pod.UID])
+	}
+	if len(waiting) > 0 {
+		p.requeue(ctx, waiting, loadingPause)
 	}
 }
 

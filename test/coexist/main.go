@@ -90,7 +90,7 @@ func (p *proof) play(ctx context.Context) error {
 		err := step.do(limited)
 		cancel()
 		if err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
+			return fmt.Errorf("%s: %w%s", step.what, err, p.lastWords())
 		}
 		p.say(step.what)
 	}

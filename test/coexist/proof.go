@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +38,7 @@ const (
 	karpentersName = "karpenter"
 	// slowAnswer is how long EC2 takes to answer while pods wait for the names of their nodes: long enough for Karpenter to
 	// wait for more pods (its batch, a second) and to plan.
-	slowAnswer = 12 * time.Second
+	slowAnswer = 25 * time.Second
 )
 
 // proof is one run.
@@ -48,6 +50,17 @@ type proof struct {
 	karpenter *cluster.Process
 	// beside and served are what must be 0, see the package's description.
 	beside, served int
+}
+
+// lastWords is the end of the logs of the processes that are judged.
+func (p *proof) lastWords() string {
+	var out strings.Builder
+	for _, name := range []string{bed.Scheduler, "karpenter"} {
+		if raw, err := os.ReadFile(filepath.Join(p.bed.Cluster.Dir(), name+".log")); err == nil {
+			fmt.Fprintf(&out, "\nend of the log of %s:\n%s", name, raw[max(0, len(raw)-4000):])
+		}
+	}
+	return out.String()
 }
 
 func freePort() (string, error) {
