@@ -25,7 +25,7 @@ import (
 )
 
 // stepLimit bounds each step. Karpenter's slowest own period on the way is its lease.
-const stepLimit = 2 * time.Minute
+const stepLimit = 3 * time.Minute
 
 type options struct {
 	karpenter, scheduler, binaries string
