@@ -24,8 +24,12 @@ import (
 	"github.com/slipway-sh/slipway/webhook/rules"
 )
 
-// statusEvery is how often the status of policies is looked after.
-const statusEvery = 15 * time.Second
+const (
+	// statusEvery is how often the status of policies is looked after: native policies read there which one holds.
+	statusEvery = 2 * time.Second
+	// maxOthers is the schema's bound on how many other policies a status tells of.
+	maxOthers = 128
+)
 
 // Reasons of a policy's conditions.
 const (
@@ -106,6 +110,11 @@ func Statuses(policies []*v1alpha1.WorkloadPolicy, namespaces []*corev1.Namespac
 	for _, p := range policies {
 		s := *p.Status.DeepCopy()
 		s.ObservedGeneration, s.MatchedNamespaces, s.Findings = p.Generation, won[p.Name], mistakes(p, registry)
+		s.Others = rules.Others(p, policies)
+		if len(s.Others) > maxOthers {
+			s.Others = s.Others[:maxOthers]
+			s.Findings = append(s.Findings, fmt.Sprintf("there are more than %d other policies; native policies do not know the rest", maxOthers))
+		}
 		ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonInUse, ObservedGeneration: p.Generation}
 		if len(s.Findings) > 0 {
 			ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonFindings, strings.Join(s.Findings, "; ")
@@ -145,8 +154,8 @@ func mistakes(p *v1alpha1.WorkloadPolicy, registry *rules.Registry) []string {
 				out = append(out, fmt.Sprintf("%s[%s]: Default is for rules that change objects; this one warns instead", field, id))
 			case rule.On(rules.CRD):
 				out = append(out, fmt.Sprintf("%s[%s]: is in a schema and has one mode only", field, id))
-			case (rule.On(rules.VAP) || rule.On(rules.MAP)) && p.Name != v1alpha1.DefaultPolicy && !rule.On(rules.Webhook):
-				out = append(out, fmt.Sprintf("%s[%s]: is evaluated by a native policy, which reads the policy named %q only", field, id, v1alpha1.DefaultPolicy))
+			case field == "spec.clusterRules" && p.Name != v1alpha1.DefaultPolicy:
+				out = append(out, fmt.Sprintf("%s[%s]: is read from the policy named %q only", field, id, v1alpha1.DefaultPolicy))
 			}
 		}
 	}

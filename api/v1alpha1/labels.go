@@ -6,6 +6,10 @@ package v1alpha1
 // DefaultPolicy is the name of the policy that applies where no other does, and the only one whose clusterRules are read.
 const DefaultPolicy = "default"
 
+// BuiltinPolicy is the name of the policy that manifests/policies brings. It stands for the built-in behaviour in native
+// policies, which do nothing without an object to read parameters from; everything else takes it for no policy at all.
+const BuiltinPolicy = "slipway-builtin"
+
 // Labels of namespaces.
 const (
 	// ManagedLabel "true" puts a namespace's pods in Slipway's care.

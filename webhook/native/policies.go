@@ -33,7 +33,7 @@ func Files() []File {
 		}
 		out = append(out, f)
 	}
-	return append(out, guard(registry), mutations())
+	return append(out, guard(registry), mutations(), builtin())
 }
 
 func (g *group) ids() []string {
@@ -54,10 +54,6 @@ func object(name string) metav1.ObjectMeta {
 
 func paramKind() *admission.ParamKind {
 	return &admission.ParamKind{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WorkloadPolicy"}
-}
-
-func paramRef() *admission.ParamRef {
-	return &admission.ParamRef{Name: v1alpha1.DefaultPolicy, ParameterNotFoundAction: new(admission.AllowAction)}
 }
 
 func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admission.ValidatingAdmissionPolicy {
@@ -88,7 +84,7 @@ func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admiss
 		p.Spec.Variables = append(p.Spec.Variables, c.variables(rule, list, mode)...)
 		p.Spec.Validations = append(p.Spec.Validations, admission.Validation{
 			Expression:        c.holds(mode),
-			MessageExpression: fmt.Sprintf("'slipway %s: ' + %s + '. %s [policy %s]'", c.rule, c.problem, strings.ReplaceAll(rule.Fix, "'", "\\'"), v1alpha1.DefaultPolicy),
+			MessageExpression: fmt.Sprintf("'slipway %s: ' + %s + '. %s' + %s", c.rule, c.problem, strings.ReplaceAll(rule.Fix, "'", "\\'"), tag),
 			Message:           fmt.Sprintf("slipway %s: %s.", c.rule, rule.Title),
 			Reason:            new(metav1.StatusReasonForbidden),
 		})
@@ -103,13 +99,14 @@ func modeVariables(namespaced bool) []admission.Variable {
 		ceiling = `has(namespaceObject.metadata.labels) && '` + v1alpha1.AdmissionLabel + `' in namespaceObject.metadata.labels ? namespaceObject.metadata.labels['` + v1alpha1.AdmissionLabel + `'] : ''`
 		escalates = `variables.ceiling == 'enforce' && has(params.spec.allowNamespaceEscalation) && params.spec.allowNamespaceEscalation`
 	}
-	return []admission.Variable{
+	return append(
+		holdsVariables(namespaced),
 		variable("ceiling", ceiling),
 		variable("raised", escalates),
 		// A rule that may refuse is lowered to a warning for clusters that are being migrated, and by the namespace's label.
 		variable("lowered", `variables.ceiling == 'warn' || (has(params.spec.compatibility) && params.spec.compatibility == 'Karpenter')`),
 		variable("excepted", `[variables.a, variables.own].filter(m, 'slipway.sh/except' in m).map(m, m['slipway.sh/except']).join(',').split(',').filter(e, e.matches('^ *[RDBSNCKG][0-9]{3}=.*until=[0-9-]{10} *$')).map(e, e.trim().substring(0, 4))`),
-	}
+	)
 }
 
 // variables are those of one rule, evaluated when they are asked for: r what the policy says, m the mode for the object at
@@ -123,10 +120,14 @@ func (c *check) variables(rule *rules.Rule, overrides string, mode v1alpha1.Rule
 	if c.rule == "G002" {
 		excepted = "false"
 	}
+	lowered := "variables.lowered"
+	if rule.Always { // holds without a policy, too
+		lowered = "(variables.lowered && params.metadata.name != '" + v1alpha1.BuiltinPolicy + "')"
+	}
 	r := "variables.r" + c.rule
 	out := []admission.Variable{
 		variable("r"+c.rule, fmt.Sprintf(`has(params.spec.%[1]s) && '%[2]s' in params.spec.%[1]s ? params.spec.%[1]s['%[2]s'] : %[3]s`, overrides, c.rule, builtin)),
-		variable("m"+c.rule, fmt.Sprintf(`%[1]s == 'Off' || %[2]s ? 'Off' : (variables.ceiling == 'audit' ? 'Audit' : (%[1]s == 'Default' || (%[1]s == 'Enforce' && variables.lowered) ? 'Warn' : (%[1]s == 'Warn' && variables.raised ? 'Enforce' : %[1]s)))`, r, excepted)),
+		variable("m"+c.rule, fmt.Sprintf(`!variables.holds || %[1]s == 'Off' || %[2]s ? 'Off' : (variables.ceiling == 'audit' ? 'Audit' : (%[1]s == 'Default' || (%[1]s == 'Enforce' && %[3]s) ? 'Warn' : (%[1]s == 'Warn' && variables.raised ? 'Enforce' : %[1]s)))`, r, excepted, lowered)),
 		variable("x"+c.rule, c.bad(now())),
 	}
 	if mode == v1alpha1.Audit {
@@ -215,8 +216,8 @@ func mutations() File {
 		p := &admission.MutatingAdmissionPolicy{
 			TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"}, ObjectMeta: object(name),
 			Spec: admission.MutatingAdmissionPolicySpec{
-				ParamKind: paramKind(), MatchConstraints: pods, MatchConditions: match, FailurePolicy: new(admission.Ignore), ReinvocationPolicy: admission.IfNeededReinvocationPolicy,
-				Mutations: []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: expression}}},
+				ParamKind: paramKind(), MatchConstraints: pods, MatchConditions: match, Variables: holdsVariables(true), FailurePolicy: new(admission.Ignore), ReinvocationPolicy: admission.IfNeededReinvocationPolicy,
+				Mutations: []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: "variables.holds ? " + expression + " : []"}}},
 			},
 		}
 		b := &admission.MutatingAdmissionPolicyBinding{

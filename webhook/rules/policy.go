@@ -35,6 +35,7 @@ type Choice struct {
 // it (ties: the first by name), else "default", else the built-in behaviour. Policies are never merged. Selectors that
 // cannot be read select nothing.
 func Choose(policies []*v1alpha1.WorkloadPolicy, namespace string, nsLabels map[string]string) Choice {
+	policies = written(policies)
 	if slices.Contains(SystemNamespaces(), namespace) {
 		return Choice{Spec: Builtin()}
 	}
@@ -51,9 +52,7 @@ func Choose(policies []*v1alpha1.WorkloadPolicy, namespace string, nsLabels map[
 			match = append(match, p)
 		}
 	}
-	slices.SortFunc(match, func(a, b *v1alpha1.WorkloadPolicy) int {
-		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(match, strongest)
 	if len(match) == 0 {
 		return Choice{Missing: missing}.or(named(policies, v1alpha1.DefaultPolicy))
 	}
@@ -63,6 +62,34 @@ func Choose(policies []*v1alpha1.WorkloadPolicy, namespace string, nsLabels map[
 			out.Lost = append(out.Lost, p.Name)
 		}
 	}
+	return out
+}
+
+// written are the policies without the one that stands for the built-in behaviour.
+func written(policies []*v1alpha1.WorkloadPolicy) []*v1alpha1.WorkloadPolicy {
+	builtin := func(p *v1alpha1.WorkloadPolicy) bool { return p.Name == v1alpha1.BuiltinPolicy }
+	if !slices.ContainsFunc(policies, builtin) {
+		return policies
+	}
+	return slices.DeleteFunc(slices.Clone(policies), builtin)
+}
+
+// strongest orders policies that select the same namespace: the first one holds.
+func strongest(a, b *v1alpha1.WorkloadPolicy) int {
+	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), strings.Compare(a.Name, b.Name))
+}
+
+// Others are what a policy has to know of the others, sorted by name, so that it can be told from the policy alone whether it
+// is the one [Choose] chooses. Every policy is stronger than the built-in one.
+func Others(p *v1alpha1.WorkloadPolicy, policies []*v1alpha1.WorkloadPolicy) []v1alpha1.OtherPolicy {
+	var out []v1alpha1.OtherPolicy
+	for _, o := range written(policies) {
+		if o.Name != p.Name {
+			stronger := p.Name == v1alpha1.BuiltinPolicy || strongest(o, p) < 0
+			out = append(out, v1alpha1.OtherPolicy{Name: o.Name, Stronger: stronger, NamespaceSelector: o.Spec.NamespaceSelector})
+		}
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.OtherPolicy) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
