@@ -13,10 +13,19 @@ for kind in karpenter.sh_nodepools karpenter.sh_nodeclaims karpenter.sh_nodeover
   install -m 0644 "$crds/$kind.yaml" "$chart/crds/$kind.yaml"
 done
 
-for installation in joint split; do
-  bin/tools/helm lint --quiet --strict "$chart" --set clusterName=example --set installation=$installation
+install -m 0644 manifests/crds/slipway.sh_workloadpolicies.yaml "$chart/crds/slipway.sh_workloadpolicies.yaml"
+
+# render FOLDER VALUES…: one installation.
+render() {
+  local folder=$1
+  shift
+  bin/tools/helm lint --quiet --strict "$chart" --set clusterName=example "$@"
   {
     echo "# Rendered from $chart by \`make manifests\`: change it there."
-    bin/tools/helm template slipway "$chart" --namespace slipway-system --set clusterName=example --set installation=$installation
-  } | sed -e '/^# Source: /d' -e 's/[[:space:]]*$//' >manifests/install/$installation/slipway.yaml
-done
+    bin/tools/helm template slipway "$chart" --namespace slipway-system --set clusterName=example "$@"
+  } | sed -e '/^# Source: /d' -e 's/[[:space:]]*$//' >manifests/install/"$folder"/slipway.yaml
+}
+
+render joint --set installation=joint
+render split --set installation=split
+render admission --set installation=split --set admission.enabled=true

@@ -46,6 +46,8 @@ type Heartbeat struct {
 	Log       logr.Logger
 
 	misses int
+	// proved says that a dry-run pod has come back as it should once.
+	proved bool
 	beaten time.Time
 }
 
@@ -54,7 +56,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	var lastCanary time.Time
 	for {
 		now := h.Clock.Now()
-		if h.Probe != "" && now.Sub(lastCanary) >= canaryEvery {
+		if h.Probe != "" && (!h.proved || now.Sub(lastCanary) >= canaryEvery) {
 			lastCanary = now
 			h.canary(ctx)
 		}
@@ -80,7 +82,7 @@ func (h *Heartbeat) canary(ctx context.Context) {
 		h.Log.Info("The dry-run pod did not come back as it should", "reason", err.Error(), "misses", h.misses)
 		return
 	}
-	h.misses = 0
+	h.misses, h.proved = 0, true
 	h.Metrics.Canary.Set(1)
 }
 
@@ -105,7 +107,8 @@ func (h *Heartbeat) Try(ctx context.Context) error {
 // Beat renews the lease unless this replica is not well. The replicas share one lease, so only one older than a beat is
 // written.
 func (h *Heartbeat) Beat(ctx context.Context) error {
-	if well := h.Ready() == nil && h.misses <= missesAllowed; !well {
+	proved := h.Probe == "" || h.proved
+	if well := h.Ready() == nil && proved && h.misses <= missesAllowed; !well {
 		return nil
 	}
 	leases := h.Kube.CoordinationV1().Leases(h.Namespace)

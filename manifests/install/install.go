@@ -16,3 +16,8 @@ var Joint []byte
 //
 //go:embed split/slipway.yaml
 var Split []byte
+
+// Admission is Split with slipway-webhook and the native policies.
+//
+//go:embed admission/slipway.yaml
+var Admission []byte

@@ -23,23 +23,38 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/slipway-sh/slipway/api/v1alpha1"
-	manifests "github.com/slipway-sh/slipway/manifests/webhook"
+	"github.com/slipway-sh/slipway/manifests/install"
+	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/builder"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/webhook/snapshot"
 )
 
-// run starts slipway-webhook as its service account and waits until it is ready. The API server is on loopback and reaches
-// it by URL instead of by Service.
+// run applies the installation with admission and starts its slipway-webhook, as the service account and with the arguments
+// it is installed with. The API server is on loopback and reaches it by URL instead of by Service.
 func (a *apiserver) run(t *testing.T) *cluster.Process {
 	t.Helper()
-	a.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: slipway-system}\n")
-	if err := a.Apply(t.Context(), manifests.Rights); err != nil {
+	in, err := bed.ReadInstallation(install.Admission)
+	if err != nil {
 		t.Fatal(err)
 	}
-	port, metrics, health := freePort(t), freePort(t), freePort(t)
+	port := freePort(t)
+	manifests := install.Admission
+	for _, path := range []string{"mutate", "validate"} {
+		from := []byte("service: {name: slipway-webhook, namespace: slipway-system, path: /" + path + ", port: 443}")
+		to := fmt.Sprintf("url: \"https://localhost:%d/%s\"", port, path)
+		if !bytes.Contains(manifests, from) {
+			t.Fatalf("the installation has no hook at /%s", path)
+		}
+		manifests = bytes.ReplaceAll(manifests, from, []byte(to))
+	}
+	a.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: slipway-system}\n")
+	if err := a.Apply(t.Context(), manifests); err != nil {
+		t.Fatal(err)
+	}
+	account, args, env := in.Process("slipway-webhook")
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := a.WriteKubeconfig(kubeconfig, "system:serviceaccount:slipway-system:slipway-webhook", "system:serviceaccounts"); err != nil {
+	if err := a.WriteKubeconfig(kubeconfig, "system:serviceaccount:slipway-system:"+account, "system:serviceaccounts", "system:serviceaccounts:slipway-system"); err != nil {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(t.TempDir(), "slipway-webhook")
@@ -47,22 +62,12 @@ func (a *apiserver) run(t *testing.T) *cluster.Process {
 		t.Fatalf("building slipway-webhook: %v\n%s", err, out)
 	}
 	p, err := a.Run(cluster.Command{
-		Name: "slipway-webhook", Path: binary,
-		Args: []string{
-			"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", port), fmt.Sprintf("--metrics-port=%d", metrics),
-			fmt.Sprintf("--health-probe-port=%d", health), "--canary-namespace=slipway-canary", "--lame-duck=1s", "--log-level=debug",
-		},
+		Name: "slipway-webhook", Path: binary, Env: env,
+		Args: append(args, // the last of two values counts
+			"--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", port), fmt.Sprintf("--metrics-port=%d", freePort(t)),
+			fmt.Sprintf("--health-probe-port=%d", freePort(t)), "--lame-duck=1s", "--log-level=debug"),
 	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	configuration := manifests.Configuration
-	for _, path := range []string{"mutate", "validate"} {
-		from := []byte("service: {name: slipway-webhook, namespace: slipway-system, path: /" + path + ", port: 443}")
-		to := fmt.Sprintf("url: \"https://localhost:%d/%s\"", port, path)
-		configuration = bytes.ReplaceAll(configuration, from, []byte(to))
-	}
-	if err := a.Apply(t.Context(), configuration); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -169,6 +174,8 @@ spec: {latencyClasses: [{name: interactive, priorityClassName: high}]}
 	})
 	t.Run("feasibility", func(t *testing.T) { a.testFeasibility(t) })
 	t.Run("status", func(t *testing.T) { a.testStatus(t) })
+	t.Run("rights", func(t *testing.T) { a.testRights(t) })
+	t.Run("choice", func(t *testing.T) { a.testChoice(t) })
 	t.Run("gone", func(t *testing.T) {
 		if err := p.Kill(); err != nil {
 			t.Fatal(err)
@@ -183,7 +190,7 @@ spec: {latencyClasses: [{name: interactive, priorityClassName: high}]}
 func (a *apiserver) eventually(t *testing.T, what string, ok func(context.Context) (bool, string)) {
 	t.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		var done bool
 		done, last = ok(ctx)
 		return done, nil

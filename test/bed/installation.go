@@ -79,6 +79,12 @@ func ReadInstallation(manifests []byte) (*Installation, error) {
 	return in, nil
 }
 
+// Process is what a process is installed with, by its binary's name: its service account, arguments and environment.
+func (in *Installation) Process(name string) (account string, args, env []string) {
+	c := in.containers[name]
+	return c.account, slices.Clone(c.args), slices.Clone(c.env)
+}
+
 func (in *Installation) addConfig(document []byte) error {
 	var m corev1.ConfigMap
 	if err := yaml.UnmarshalStrict(document, &m); err != nil {

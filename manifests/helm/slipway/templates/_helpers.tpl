@@ -28,6 +28,14 @@ controller: slipway-controller
 {{- end }}
 {{- end }}
 
+{{- define "slipway.certificateSecret" -}}
+{{- if eq .Values.admission.certificates.mode "secret" -}}
+{{ required "admission.certificates.secretName is required in mode secret" .Values.admission.certificates.secretName }}
+{{- else -}}
+slipway-webhook-tls
+{{- end }}
+{{- end }}
+
 {{- define "slipway.securityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -67,6 +75,10 @@ args:
 - --v={{ .Values.scheduler.logLevel }}
 {{- range $gate, $on := .Values.scheduler.featureGates }}
 - --feature-gates={{ $gate }}={{ $on }}
+{{- end }}
+{{- if .Values.admission.enabled }}
+- --admission-namespace={{ .Release.Namespace }}
+- --catalog-namespace={{ .Release.Namespace }}
 {{- end }}
 {{- range .Values.scheduler.extraArgs }}
 - {{ . | quote }}
@@ -130,7 +142,86 @@ resources: {{ toYaml .Values.controller.resources | nindent 2 }}
 securityContext: {{ include "slipway.securityContext" . | nindent 2 }}
 {{- end }}
 
-{{- /* A Deployment: dict "root" . "name" "component" "account" "containers" (list of names). */}}
+{{- define "slipway.container.webhook" -}}
+{{- $a := .Values.admission -}}
+name: webhook
+image: {{ include "slipway.image" (dict "root" . "name" "slipway-webhook") }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args:
+- --namespace={{ .Release.Namespace }}
+- --port={{ $a.ports.admission }}
+- --metrics-port={{ $a.ports.metrics }}
+- --health-probe-port={{ $a.ports.health }}
+- --log-level={{ $a.logLevel }}
+- --native-policies={{ not (empty $a.policies) }}
+- --inject-scheduler-name={{ not $a.mutations }}
+{{- with $a.canaryNamespace }}
+- --canary-namespace={{ . }}
+- --canary-scheduler-name={{ $.Values.scheduler.schedulerName }}
+{{- end }}
+{{- if ne $a.certificates.mode "self" }}
+- --cert-dir=/etc/slipway/certificates
+{{- end }}
+{{- range $a.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+env:
+- name: IDENTITY
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- with $a.env }}
+{{ toYaml . }}
+{{- end }}
+ports:
+- {name: admission, containerPort: {{ $a.ports.admission }}}
+- {name: hook-metrics, containerPort: {{ $a.ports.metrics }}}
+- {name: hook-health, containerPort: {{ $a.ports.health }}}
+livenessProbe:
+  httpGet: {path: /healthz, port: hook-health}
+  initialDelaySeconds: 10
+  timeoutSeconds: 10
+readinessProbe:
+  httpGet: {path: /readyz, port: hook-health}
+  periodSeconds: 2
+  failureThreshold: 1
+resources: {{ toYaml $a.resources | nindent 2 }}
+securityContext: {{ include "slipway.securityContext" . | nindent 2 }}
+{{- if ne $a.certificates.mode "self" }}
+volumeMounts:
+- {name: certificates, mountPath: /etc/slipway/certificates, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- /* Namespaces that the webhooks are asked about: those that opted in, or none. */}}
+{{- define "slipway.namespaceSelector" -}}
+matchExpressions:
+- {key: slipway.sh/managed, operator: In, values: ["true"]}
+- {key: slipway.sh/admission, operator: NotIn, values: ["off"]}
+- {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kube-node-lease, kube-public, {{ .Release.Namespace }}]}
+{{- include "slipway.served" . }}
+{{- end }}
+
+{{- /* A requirement that nothing meets, if the webhooks are not to be served. */}}
+{{- define "slipway.served" -}}
+{{- if not .Values.admission.serve }}
+- {key: slipway.sh/nothing, operator: In, values: ["matches"]}
+{{- end }}
+{{- end }}
+
+{{- /* How the API server calls a hook: dict "root" . "path". caBundle is kept by slipway-webhook or cert-manager. */}}
+{{- define "slipway.hook" -}}
+admissionReviewVersions: [v1]
+clientConfig:
+  service: {name: slipway-webhook, namespace: {{ .root.Release.Namespace }}, path: {{ .path }}, port: 443}
+  {{- if eq .root.Values.admission.certificates.mode "secret" }}
+  caBundle: {{ .root.Values.admission.certificates.caBundle | quote }}
+  {{- end }}
+failurePolicy: Ignore
+matchPolicy: Equivalent
+sideEffects: None
+{{- end }}
+
+{{- /* A Deployment: dict "root" . "name" "component" "account" "containers" (list of names); and, where they differ from the
+others', "replicas", "labels" and "annotations" of the pods. */}}
 {{- define "slipway.deployment" -}}
 {{- $root := .root -}}
 apiVersion: apps/v1
@@ -140,7 +231,7 @@ metadata:
   namespace: {{ $root.Release.Namespace }}
   labels: {{ include "slipway.labels" $root | nindent 4 }}
 spec:
-  replicas: {{ $root.Values.replicas }}
+  replicas: {{ .replicas | default $root.Values.replicas }}
   revisionHistoryLimit: 5
   # A new replica only waits for the lease; the old one leaves it when it ends.
   strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 1}}
@@ -150,6 +241,9 @@ spec:
     metadata:
       labels:
         {{- include "slipway.selector" . | nindent 8 }}
+        {{- with .labels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
         {{- with $root.Values.podLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -158,6 +252,9 @@ spec:
         {{- if has "scheduler" .containers }}
         # A changed configuration starts new pods.
         checksum/config: {{ include (print $root.Template.BasePath "/configmap.yaml") $root | sha256sum }}
+        {{- end }}
+        {{- with .annotations }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
         {{- with $root.Values.podAnnotations }}
         {{- toYaml . | nindent 8 }}
@@ -186,6 +283,10 @@ spec:
       volumes:
       - name: config
         configMap: {name: slipway-scheduler}
+      {{- else if and (has "webhook" .containers) (ne $root.Values.admission.certificates.mode "self") }}
+      volumes:
+      - name: certificates
+        secret: {secretName: {{ include "slipway.certificateSecret" $root }}}
       {{- end }}
       nodeSelector: {{ toYaml $root.Values.nodeSelector | nindent 8 }}
       affinity:
