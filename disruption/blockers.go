@@ -47,6 +47,8 @@ func (s *Snapshot) blocker(n *Node, c class) (why string, told bool) {
 		return "Node is nominated for a pending pod", true
 	case n.doNotDisrupt() && c != repair:
 		return fmt.Sprintf("Disruption is blocked through the %q annotation", karpv1.DoNotDisruptAnnotationKey), true
+	case s.Paused != "" && c != repair && len(n.Moving) > 0:
+		return s.Paused, true
 	case n.PoolName() == "":
 		return fmt.Sprintf("Node doesn't have required label (label=%s)", karpv1.NodePoolLabelKey), true
 	case n.Pool == nil:

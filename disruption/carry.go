@@ -25,7 +25,7 @@ const replaceTimeout = 20 * time.Minute
 type step int
 
 const (
-	// wait for replacements.
+	// wait for replacements, or for admission to be healthy.
 	wait step = iota
 	// finish: every replacement is there, or no node stays.
 	finish
@@ -76,9 +76,13 @@ func next(s *Snapshot, r *Record, going []*Node, claims map[string]*Node) (step,
 			ready = false
 		}
 	}
+	moves := slices.ContainsFunc(left, func(n *Node) bool { return len(n.Moving) > 0 })
+	paused := ready && s.Paused != "" && moves && r.Reason != ReasonUnhealthy
 	switch {
-	case ready:
+	case ready && !paused:
 		return finish, failure{}
+	case paused && s.Now.Sub(r.Since) > replaceTimeout:
+		return giveUp, failure{failedBlocked, s.Paused}
 	case s.Now.Sub(r.Since) > replaceTimeout:
 		return giveUp, failure{failedTimeout, fmt.Sprintf("Replacements were not ready in %s", replaceTimeout)}
 	}

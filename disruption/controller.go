@@ -77,8 +77,14 @@ type Indexer interface {
 	ByIndex(name, value string) ([]any, error)
 }
 
-// Options are what a Controller needs. Judge, Instances and Rival may be nil: moves are then not judged, drift of what only EC2
-// knows is not found, and all node classes are Slipway's.
+// Admission says whether pods that are evicted would come back as they are.
+type Admission interface {
+	// Unhealthy is why they would not, empty if they would.
+	Unhealthy(ctx context.Context) string
+}
+
+// Options are what a Controller needs. Judge, Instances, Rival and Admission may be nil: moves are then not judged, drift of what
+// only EC2 knows is not found, all node classes are Slipway's, and nothing is known of admission.
 type Options struct {
 	// Kube reads NodePools, EC2NodeClasses and NodeClaims from a cache and writes.
 	Kube client.Client
@@ -93,6 +99,7 @@ type Options struct {
 	Judge     Judge
 	Instances Instances
 	Rival     Rival
+	Admission Admission
 	Events    Events
 	Clock     clock.WithTicker
 	Metrics   *Metrics

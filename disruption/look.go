@@ -128,6 +128,8 @@ func (l *look) blockers(s *Snapshot, cmd *Command) {
 			why = "Node is nominated for a pending pod"
 		case n.KeptFree && optional(cmd.Reason):
 			why = blockedByBuffer
+		case s.Paused != "" && class != repair && len(n.Moving) > 0:
+			why = s.Paused
 		case class == graceful:
 			why = s.podBlocker(n.Load)
 		}

@@ -35,6 +35,9 @@ func (c *Controller) observe(ctx context.Context) (*Snapshot, error) {
 		return nil, fmt.Errorf("building the view: %w", err)
 	}
 	s := &Snapshot{Now: c.Clock.Now(), View: view, Pools: map[string]*Pool{}, Repair: c.Repair, instances: c.instances, asked: c.asked}
+	if c.Admission != nil {
+		s.Paused = c.Admission.Unhealthy(ctx)
+	}
 	pdbs, err := c.PDBs.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", err)

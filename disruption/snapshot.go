@@ -28,6 +28,8 @@ type Snapshot struct {
 	Waiting []*capacity.Pod
 	// yielded are the NodePools whose class somebody else owns.
 	yielded []*karpv1.NodePool
+	// Paused is why no pod is to be evicted that need not be, empty if nothing speaks against it.
+	Paused string
 	// limits are the PodDisruptionBudgets.
 	limits limits
 	// instances are what EC2 says, by provider ID; nil while it has not been asked. asked is when it was.

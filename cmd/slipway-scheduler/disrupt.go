@@ -75,11 +75,15 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	if !ok {
 		return nil, fmt.Errorf("the provisioner's judge is a %T, which cannot judge moves", prov.Judge)
 	}
+	var admission disruption.Admission
+	if d.options.admissionNamespace != "" {
+		admission = &disruption.AdmissionLease{Live: live, Namespace: d.options.admissionNamespace, Clock: clock.RealClock{}}
+	}
 	c := disruption.New(disruption.Options{
 		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
 		Views: prov, Seats: prov, Buffers: prov, Judge: moves{j, prov}, Instances: cloud,
-		Rival:  rival(live, d.options.karpenterLease),
+		Rival:  rival(live, d.options.karpenterLease), Admission: admission,
 		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
 		Repair: utilfeature.DefaultFeatureGate.Enabled(nodeRepair), Settle: settle,
 	})

@@ -37,6 +37,8 @@ type slipwayOptions struct {
 	disableDisruption bool
 	// karpenterLease is the name of the lease whose holder owns the classes of karpenter.k8s.aws.
 	karpenterLease string
+	// admissionNamespace has the lease that tells whether admission works; it is not asked if this is empty.
+	admissionNamespace string
 	// catalogNamespace is where catalogues are published; they are not if it is empty.
 	catalogNamespace string
 }
@@ -52,6 +54,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.BoolVar(&o.disableDisruption, "disable-disruption", false, "Take no node away: no consolidation, drift or expiry.")
 	fs.StringVar(&o.karpenterLease, "karpenter-lease-name", "karpenter-leader-election", "Name of Karpenter's leader lease, in whatever namespace: nodes with classes of karpenter.k8s.aws are left alone while somebody but Slipway holds one. Not looked at if empty.")
 	fs.StringVar(&o.catalogNamespace, "catalog-namespace", "", "Namespace in which what can be bought is published for slipway-webhook, which has no rights in AWS. Not published if empty.")
+	fs.StringVar(&o.admissionNamespace, "admission-namespace", "", "Namespace of slipway-webhook, whose lease tells that admission works: while it does not, no node is taken away whose pods would have to be created again. Empty if slipway-webhook is not installed.")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
 	fs.StringSliceVar(&o.serveSchedulers, "serve-schedulers", nil, "Names of other schedulers for whose unschedulable pods nodes are bought too, for example default-scheduler.")

@@ -57,6 +57,8 @@ type Cluster struct {
 	Judged map[string]string
 	// JudgeErr is what the judge fails with.
 	JudgeErr error
+	// Sick is why admission is unhealthy, empty if it is not.
+	Sick string
 	// Announced are the claims the controller has said to have bought.
 	Announced []string
 	// Said are the events that were written.
@@ -111,7 +113,7 @@ func New(cat *capacity.Catalog, objects ...client.Object) *Cluster {
 func (c *Cluster) Restart() {
 	c.Controller = disruption.New(disruption.Options{
 		Kube: c.Kube, Live: c.Kube, Pods: c.stores.pods, Nodes: corelisters.NewNodeLister(c.stores.nodes),
-		PDBs: policylisters.NewPodDisruptionBudgetLister(c.stores.pdbs), Views: c, Seats: c, Judge: c, Events: c, Clock: c.Clock,
+		PDBs: policylisters.NewPodDisruptionBudgetLister(c.stores.pdbs), Views: c, Seats: c, Judge: c, Admission: c, Events: c, Clock: c.Clock,
 		Rival: c.Rival, Repair: c.Repair,
 	})
 	c.held = nil
@@ -193,6 +195,9 @@ func (c *Cluster) Held() map[string][]*corev1.Pod {
 	defer c.mu.Unlock()
 	return c.held
 }
+
+// Unhealthy implements disruption.Admission.
+func (c *Cluster) Unhealthy(context.Context) string { return c.Sick }
 
 // Refused implements disruption.Judge.
 func (c *Cluster) Refused(_ context.Context, _ *capacity.View, _ []string, _ *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error) {
