@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/disruption/drain"
 	"github.com/slipway-sh/slipway/provisioner/claim"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -74,10 +75,18 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err != nil {
 		return nil, err
 	}
-	if err := addInterruption(ctx, m, cloud, o.InterruptionQueue, disrupted); err != nil {
+	catalogs, err := newCatalogs(m, cloud)
+	if err != nil {
 		return nil, err
 	}
-	return m, addNodeClasses(m, cloud, caBundle(o, config), o.DisableDryRun)
+	if err := addInterruption(ctx, m, cloud, catalogs, o.InterruptionQueue, disrupted); err != nil {
+		return nil, err
+	}
+	rules, err := newRulebook(m, catalogs)
+	if err != nil {
+		return nil, err
+	}
+	return m, addNodeClasses(m, cloud, caBundle(o, config), o.DisableDryRun, rules)
 }
 
 func kubeConfig(o options) (*rest.Config, error) {
@@ -262,7 +271,7 @@ func newDrainer(ctx context.Context, m manager.Manager) (*drain.Drainer, error) 
 }
 
 // addInterruption adds what reacts to notices of AWS. Without a queue's name only instance status is looked at.
-func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, queue string, disrupted *prometheus.CounterVec) error {
+func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, catalogs *ec2.Catalogs, queue string, disrupted *prometheus.CounterVec) error {
 	if err := interruption.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -272,10 +281,6 @@ func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, 
 	kube, err := client.New(config, client.Options{Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(), Cache: &client.CacheOptions{Reader: m.GetCache()}})
 	if err != nil {
 		return fmt.Errorf("making the client of the interruption controller: %w", err)
-	}
-	catalogs, err := newCatalogs(m, cloud)
-	if err != nil {
-		return err
 	}
 	measured := interruption.NewMetrics()
 	metrics.Registry.MustRegister(measured.Collectors()...)
@@ -295,11 +300,19 @@ func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, 
 	return nil
 }
 
+// newRulebook makes what judges pools and classes by the rules of admission.
+func newRulebook(m manager.Manager, catalogs *ec2.Catalogs) (*nodeclass.Rulebook, error) {
+	if err := v1alpha1.AddToScheme(m.GetScheme()); err != nil {
+		return nil, fmt.Errorf("registering WorkloadPolicy: %w", err)
+	}
+	return &nodeclass.Rulebook{Live: m.GetAPIReader(), Catalog: catalogs.For, Clock: clock.RealClock{}}, nil
+}
+
 // addNodeClasses adds what looks after EC2NodeClasses and NodePools.
-func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDryRun bool) error {
+func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDryRun bool, rules *nodeclass.Rulebook) error {
 	classes := &nodeclass.ClassReconciler{
 		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud, Reserved: cloud,
-		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, CABundle: ca,
+		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, CABundle: ca, Rules: rules,
 	}
 	if !disableDryRun {
 		classes.Launches = cloud
@@ -310,7 +323,7 @@ func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDry
 	if err := (&nodeclass.ObserveReconciler{Kube: m.GetClient()}).SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the reconciler of observed capacity: %w", err)
 	}
-	pools := &nodeclass.PoolReconciler{Kube: m.GetClient(), Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}}
+	pools := &nodeclass.PoolReconciler{Kube: m.GetClient(), Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, Rules: rules}
 	if err := pools.SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the NodePool reconciler: %w", err)
 	}

@@ -99,6 +99,8 @@ type ClassReconciler struct {
 	Clock    clock.Clock
 	// CABundle is the cluster's certificate authority as it goes into the hash drift is judged by: base64, nil if unknown.
 	CABundle *string
+	// Rules judge what was applied past admission; nil for not at all.
+	Rules *Rulebook
 
 	resolved memory
 	allowed  permits
@@ -166,6 +168,11 @@ func (r *ClassReconciler) live(ctx context.Context, class *v1.EC2NodeClass) (rec
 	}
 	stored := class.DeepCopy()
 	failed := r.resolve(ctx, class)
+	if r.Rules != nil {
+		if err := r.Rules.judgeClass(ctx, r.Kube, class); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	if err := r.annotate(ctx, class, stored); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}

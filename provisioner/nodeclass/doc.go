@@ -15,6 +15,9 @@
 //     ready, and counts its nodes. A pool whose class is missing, being deleted or
 //     not ready says so by name.
 //
+// A [Rulebook] adds what the rules of admission find, with the functions admission
+// itself uses: a pool may have been applied while nothing was there to look at it.
+//
 // Both stamp the hash of the spec that drift is judged by; claims stamped under
 // another hash version are stamped again, not compared.
 //
@@ -26,6 +29,6 @@
 // The package never launches or ends an instance and never writes a NodeClaim but
 // for the hash annotations. Classes and pools of other providers are left alone.
 //
-// Import level 4: imports ec2, capacity and the API packages; wired by the
-// controller's command.
+// Import level 4: imports ec2, capacity, webhook/rules and the API packages; wired
+// by the controller's command.
 package nodeclass

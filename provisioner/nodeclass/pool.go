@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -52,6 +53,8 @@ type PoolReconciler struct {
 	Kube   client.Client
 	Events Events
 	Clock  clock.Clock
+	// Rules judge what was applied past admission; nil for not at all.
+	Rules *Rulebook
 }
 
 // SetupWithManager registers the reconciler: pools, the classes they refer to, and the claims they count.
@@ -108,6 +111,9 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryFirst}, nil
 	}
+	if err == nil && r.Rules != nil {
+		return reconcile.Result{RequeueAfter: wait.Jitter(rulesEvery, jitter)}, nil
+	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
@@ -135,6 +141,11 @@ func (r *PoolReconciler) reconcile(ctx context.Context, pool *karpv1.NodePool) e
 	}
 	if err := r.count(ctx, pool, claims.Items); err != nil {
 		return err
+	}
+	if r.Rules != nil {
+		if err := r.Rules.judgePool(ctx, r.Kube, pool); err != nil {
+			return err
+		}
 	}
 	if equality.Semantic.DeepEqual(stored.Status, pool.Status) {
 		return nil
