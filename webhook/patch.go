@@ -5,10 +5,12 @@ package webhook
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/slipway-sh/slipway/webhook/rules"
 )
@@ -31,14 +33,16 @@ type patch struct {
 // skeleton is the part of a pod that is patched, as it came.
 type skeleton struct {
 	Metadata *metadata `json:"metadata"`
-	Spec     struct {
-		NodeSelector     map[string]string `json:"nodeSelector"`
-		Tolerations      []json.RawMessage `json:"tolerations"`
-		Priority         *json.RawMessage  `json:"priority"`
-		PreemptionPolicy *json.RawMessage  `json:"preemptionPolicy"`
-		Containers       []sized           `json:"containers"`
-		InitContainers   []sized           `json:"initContainers"`
-	} `json:"spec"`
+	Spec     *spec     `json:"spec"`
+}
+
+type spec struct {
+	NodeSelector     map[string]string `json:"nodeSelector"`
+	Tolerations      []json.RawMessage `json:"tolerations"`
+	Priority         *json.RawMessage  `json:"priority"`
+	PreemptionPolicy *json.RawMessage  `json:"preemptionPolicy"`
+	Containers       []sized           `json:"containers"`
+	InitContainers   []sized           `json:"initContainers"`
 }
 
 type metadata struct {
@@ -53,8 +57,11 @@ type sized struct {
 
 func newPatch(raw []byte) (*patch, error) {
 	p := &patch{}
-	if err := json.Unmarshal(raw, &p.pod); err != nil {
+	if err := utiljson.Unmarshal(raw, &p.pod); err != nil {
 		return nil, fmt.Errorf("reading the pod: %w", err)
+	}
+	if p.pod.Spec == nil {
+		return nil, errors.New("reading the pod: it has no spec")
 	}
 	return p, nil
 }
