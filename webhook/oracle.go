@@ -37,7 +37,19 @@ type Oracle struct {
 
 	mu      sync.RWMutex
 	pod     Converter
-	answers map[string]rules.Feasibility
+	answers map[string]*answer
+}
+
+// answer is what is known of a class of pods. Where they could run takes as long again to find out as whether, and few rules
+// ask, so it is found out when one does.
+type answer struct {
+	short rules.Feasibility
+	class *capacity.Class
+	// bought says that a node has to be bought.
+	bought bool
+
+	once sync.Once
+	long rules.Feasibility
 }
 
 // Converter makes of a pod what the planner works on.
@@ -84,7 +96,7 @@ func NewOracle(v *capacity.View, fresh func() Converter, before *Oracle) *Oracle
 			open.Nodes = append(open.Nodes, &m)
 		}
 	}
-	o := &Oracle{view: open, fresh: fresh, pod: fresh(), answers: map[string]rules.Feasibility{}, rooms: make([]*rooms, len(open.Pools))}
+	o := &Oracle{view: open, fresh: fresh, pod: fresh(), answers: map[string]*answer{}, rooms: make([]*rooms, len(open.Pools))}
 	for i, p := range open.Pools {
 		if p.Catalog == nil {
 			continue
@@ -111,32 +123,50 @@ func (o *Oracle) Warm() {
 	}
 }
 
-// Feasible answers for pods made from a template. What depends on other pods, volumes or devices is not looked at and
-// makes a yes an "unknown"; a no without it stays one.
+// Feasible answers for pods made from a template, without saying where. What depends on other pods, volumes or devices is not
+// looked at and makes a yes an "unknown"; a no without it stays one.
 func (o *Oracle) Feasible(_ string, t *corev1.PodTemplateSpec) rules.Feasibility {
+	a, whole := o.answer(t)
+	return lessSure(a.short, whole)
+}
+
+// Where answers with all there is to say.
+func (o *Oracle) Where(_ string, t *corev1.PodTemplateSpec) rules.Feasibility {
+	a, whole := o.answer(t)
+	a.once.Do(func() { a.long = o.places(a) })
+	return lessSure(a.long, whole)
+}
+
+func lessSure(f rules.Feasibility, whole bool) rules.Feasibility {
+	if f.Answer == rules.Yes && !whole {
+		f.Answer = rules.Unknown
+	}
+	return f
+}
+
+// answer finds or makes the answer for pods of the template; whole says whether it is about all of the pod.
+func (o *Oracle) answer(t *corev1.PodTemplateSpec) (a *answer, whole bool) {
 	if !slices.ContainsFunc(o.view.Pools, func(p *capacity.Pool) bool { return p.Blocked == "" && p.Catalog != nil }) {
-		return rules.Feasibility{Answer: rules.Unknown} // nothing is ready: no time to judge pods
+		return &answer{short: rules.Feasibility{Answer: rules.Unknown}}, true // nothing is ready: no time to judge pods
 	}
 	bare, whole := reduce(t)
 	bare.Generation = o.asked.Add(1) // tells pods without a UID apart
 	o.mu.RLock()
 	pod := o.pod(bare)
-	out, ok := o.answers[pod.Class.ID]
+	a, ok := o.answers[pod.Class.ID]
 	o.mu.RUnlock()
-	if !ok {
-		out = o.ask(pod)
-		o.mu.Lock()
-		if len(o.answers) >= maxAnswers {
-			clear(o.answers)
-			o.pod = o.fresh()
-		}
-		o.answers[pod.Class.ID] = out
-		o.mu.Unlock()
+	if ok {
+		return a, whole
 	}
-	if out.Answer == rules.Yes && !whole {
-		out.Answer = rules.Unknown
+	a = o.ask(pod)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.answers) >= maxAnswers {
+		clear(o.answers)
+		o.pod = o.fresh()
 	}
-	return out
+	o.answers[pod.Class.ID] = a
+	return a, whole
 }
 
 // reduce leaves out of the pod what depends on anything but the pod and the node; whole is false if there was such a thing.
@@ -184,16 +214,24 @@ func limitsAsked(in []corev1.Container) []corev1.Container {
 	return out
 }
 
-// ask puts the pod to the planner, then looks which pools it could have been on.
-func (o *Oracle) ask(pod *capacity.Pod) rules.Feasibility {
+// ask puts the pod to the planner.
+func (o *Oracle) ask(pod *capacity.Pod) *answer {
 	result := plan.Solve(plan.Input{View: o.view, Pods: []*capacity.Pod{pod}})
 	if len(result.Unplaced) > 0 {
-		return o.refused(pod.Class, &result.Unplaced[0])
+		return &answer{short: o.refused(pod.Class, &result.Unplaced[0])}
 	}
-	out := rules.Feasibility{Answer: rules.Yes}
-	spot := len(result.Launches) > 0 // and not on a node that is there
+	return &answer{short: rules.Feasibility{Answer: rules.Yes}, class: pod.Class, bought: len(result.Launches) > 0}
+}
+
+// places adds to an answer which pools the pods could have been on.
+func (o *Oracle) places(a *answer) rules.Feasibility {
+	out := a.short
+	if a.class == nil {
+		return out
+	}
+	spot := a.bought // and not on a node that is there
 	for i, p := range o.view.Pools {
-		offers := o.fits(i, pod.Class)
+		offers := o.fits(i, a.class)
 		if offers.Empty() {
 			continue
 		}

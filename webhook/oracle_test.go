@@ -73,7 +73,11 @@ func TestFeasible(t *testing.T) {
 				tt.view = v
 			}
 			o := webhook.NewOracle(tt.view, converters, nil)
-			got := o.Feasible("team", template(t, tt.spec))
+			short := o.Feasible("team", template(t, tt.spec))
+			got := o.Where("team", template(t, tt.spec))
+			if short.Answer != got.Answer || short.Reason != got.Reason {
+				t.Errorf("without the places the answer is %+v, with them %+v", short, got)
+			}
 			said := strings.Join(got.Pools, " ")
 			if got.Answer == rules.No {
 				said = got.Reason
@@ -95,7 +99,7 @@ func TestOracleSuccessor(t *testing.T) {
 	first := webhook.NewOracle(v, converters, nil)
 	first.Warm()
 	second := webhook.NewOracle(v, converters, first)
-	if got := second.Feasible("", template(t, "containers: [{name: a, resources: {requests: {cpu: 1}}}]")); got.Answer != rules.Yes || got.Zones != 1 {
+	if got := second.Where("", template(t, "containers: [{name: a, resources: {requests: {cpu: 1}}}]")); got.Answer != rules.Yes || got.Zones != 1 {
 		t.Errorf("answer is %+v, want yes in one zone", got)
 	}
 	if words := second.Vocabulary(); !slices.Contains(words["node.kubernetes.io/instance-type"], "m5.large") {

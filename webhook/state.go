@@ -183,7 +183,7 @@ func (s *State) Facts(name string, index *Index, now time.Time) *rules.Facts {
 		f.Vocabulary = func() map[string][]string { return s.vocabulary }
 	}
 	if s.in.Oracle != nil {
-		f.Feasible = s.in.Oracle.Feasible
+		f.Feasible, f.Where = s.in.Oracle.Feasible, s.in.Oracle.Where
 	}
 	if index != nil {
 		f.Protected, f.History = index.Protected, index.History

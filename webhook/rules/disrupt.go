@@ -201,10 +201,10 @@ func nodeProtection(s *Subject, _ *Facts) []Finding {
 
 // fits are the pools the subject's pods could run on; empty if that is not known.
 func fits(s *Subject, f *Facts) (Feasibility, []*karpv1.NodePool) {
-	if f.Feasible == nil || f.Pools == nil || s.OfDaemonSet() {
+	if f.Where == nil || f.Pools == nil || s.OfDaemonSet() {
 		return Feasibility{Answer: Unknown}, nil
 	}
-	v := f.Feasible(s.Meta.Namespace, s.Template)
+	v := f.Where(s.Meta.Namespace, s.Template)
 	var out []*karpv1.NodePool
 	for _, p := range f.Pools() {
 		for _, name := range v.Pools {

@@ -124,7 +124,8 @@ func pools(v rules.Feasibility, list ...*karpv1.NodePool) func(*rules.Facts) {
 			v.Pools = append(v.Pools, p.Name)
 		}
 		f.Pools = func() []*karpv1.NodePool { return list }
-		f.Feasible = func(string, *corev1.PodTemplateSpec) rules.Feasibility { return v }
+		f.Where = func(string, *corev1.PodTemplateSpec) rules.Feasibility { return v }
+		f.Feasible = f.Where
 	}
 }
 

@@ -46,6 +46,8 @@ type Facts struct {
 	Vocabulary func() map[string][]string
 	// Feasible says whether pods made from a template can ever run.
 	Feasible func(namespace string, t *corev1.PodTemplateSpec) Feasibility
+	// Where says it with the pools, which takes longer.
+	Where func(namespace string, t *corev1.PodTemplateSpec) Feasibility
 }
 
 // Workload is what makes pods, as far as budgets care.
@@ -98,7 +100,7 @@ const (
 // Feasibility says whether a pod can ever run.
 type Feasibility struct {
 	Answer Answer
-	// Pools are those it could run on, by name.
+	// Pools are those it could run on, by name. They, OnlySpot and Zones are told by Where alone.
 	Pools []string
 	// OnlySpot says that all it can get is spot capacity.
 	OnlySpot bool

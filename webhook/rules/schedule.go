@@ -222,7 +222,7 @@ func namesNode(s *Subject, _ *Facts) []Finding {
 }
 
 func tooManyZones(s *Subject, f *Facts) []Finding {
-	if f.Feasible == nil {
+	if f.Where == nil {
 		return nil
 	}
 	spec := &s.Template.Spec
@@ -238,7 +238,7 @@ func tooManyZones(s *Subject, f *Facts) []Finding {
 	if need == 0 {
 		return nil
 	}
-	zones := f.Feasible(s.Meta.Namespace, s.Template).Zones
+	zones := f.Where(s.Meta.Namespace, s.Template).Zones
 	if zones == 0 || need <= zones {
 		return nil
 	}
