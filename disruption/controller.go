@@ -100,9 +100,11 @@ type Options struct {
 	Instances Instances
 	Rival     Rival
 	Admission Admission
-	Events    Events
-	Clock     clock.WithTicker
-	Metrics   *Metrics
+	// Replacement is the pod that will take a pod's place, as admission makes it; nil if that is the same pod.
+	Replacement func(*corev1.Pod) *corev1.Pod
+	Events      Events
+	Clock       clock.WithTicker
+	Metrics     *Metrics
 	// Repair has broken nodes replaced (Karpenter's feature gate NodeRepair).
 	Repair bool
 	// Settle bounds the wait, after nodes were tainted, for pods that the scheduler may just be binding to them; none if 0.

@@ -107,7 +107,7 @@ func (l *look) pods(ctx context.Context, s *Snapshot, commands []*Command) {
 				on[k] = &list.Items[k]
 			}
 			fresh := *n
-			fresh.Load = NewLoad(on, l.c.Views.Pod)
+			fresh.Load = l.c.load(on)
 			cmd.Going[i] = &fresh
 		}
 	})

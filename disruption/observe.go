@@ -111,7 +111,7 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 		n.Record = c.recordOf(claim)
 		n.Awaited = c.Seats.Awaited(claim.Name)
 		n.KeptFree = c.Buffers != nil && c.Buffers.KeptFree(claim.Name)
-		n.Load = c.loads.of(n.Node, c.Pods, c.Views)
+		n.Load = c.loads.of(n.Node, c.Pods, c.load)
 		s.Nodes = append(s.Nodes, n)
 	}
 	for name := range c.mine {
@@ -177,7 +177,7 @@ func (l *loads) changed(node string) {
 	delete(l.known, node)
 }
 
-func (l *loads) of(n *corev1.Node, pods Indexer, views Views) *Load {
+func (l *loads) of(n *corev1.Node, pods Indexer, load func([]*corev1.Pod) *Load) *Load {
 	if n == nil {
 		return l.none
 	}
@@ -198,7 +198,7 @@ func (l *loads) of(n *corev1.Node, pods Indexer, views Views) *Load {
 		}
 	}()
 	list := podsOn(pods, n.Name)
-	*known = *NewLoad(list, views.Pod)
+	*known = *load(list)
 	whole = true
 	return known
 }
@@ -217,8 +217,12 @@ func podsOn(pods Indexer, node string) []*corev1.Pod {
 	return list
 }
 
-// NewLoad sorts out the pods of one node; convert makes them what the planner knows. The list is sorted in place.
-func NewLoad(pods []*corev1.Pod, convert func(*corev1.Pod) *capacity.Pod) *Load {
+// load sorts out the pods of one node.
+func (c *Controller) load(pods []*corev1.Pod) *Load { return NewLoad(pods, c.Views.Pod, c.Replacement) }
+
+// NewLoad sorts out the pods of one node; convert makes them what the planner knows, replacement, which may be nil, what takes
+// their place. The list is sorted in place.
+func NewLoad(pods []*corev1.Pod, convert func(*corev1.Pod) *capacity.Pod, replacement func(*corev1.Pod) *corev1.Pod) *Load {
 	out := &Load{}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(string(a.UID), string(b.UID)) })
 	for _, p := range pods {
@@ -230,8 +234,12 @@ func NewLoad(pods []*corev1.Pod, convert func(*corev1.Pod) *capacity.Pod) *Load 
 			out.guarded = append(out.guarded, p)
 		}
 		if reschedulable(p) {
-			out.Moving = append(out.Moving, p)
-			out.Plan = append(out.Plan, convert(moved(p)))
+			next := p
+			if replacement != nil {
+				next = replacement(p)
+			}
+			out.Moving = append(out.Moving, next)
+			out.Plan = append(out.Plan, convert(moved(next, next != p)))
 		}
 	}
 	out.largest = bySize(out.Plan)
@@ -246,10 +254,10 @@ func NewLoad(pods []*corev1.Pod, convert func(*corev1.Pod) *capacity.Pod) *Load 
 }
 
 // moved is the pod as it will want a place again. One whose volumes have to be reached from where it goes is to be seen without
-// its node; any other is the same pod to the planner.
-func moved(p *corev1.Pod) *corev1.Pod {
+// its node, and one that comes back changed is another; any other is the same pod to the planner.
+func moved(p *corev1.Pod, changed bool) *corev1.Pod {
 	held := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
-	if !held && len(p.Spec.ResourceClaims) == 0 {
+	if !held && !changed && len(p.Spec.ResourceClaims) == 0 {
 		return p
 	}
 	out := *p // what is below the surface is shared and read-only

@@ -127,24 +127,14 @@ type mutation struct {
 
 // changes reports whether a rule that changes objects is to do so for this pod.
 func (m *mutation) changes(rule string) bool {
-	return m.choice.Mode(m.h.registry.Rule(rule), m.admission) == v1alpha1.Default && !rules.Excepted(m.s, m.f, rule)
+	return m.h.registry.Changes(rule, m.s, m.f, m.choice, m.admission)
 }
 
 func (m *mutation) requests() ([]rules.Default, []rules.Skipped) {
-	all, left := rules.Defaults(m.s, m.f)
-	cpu, memory := m.changes("R001"), m.changes("R002")
-	var set []rules.Default
-	for _, d := range all {
-		if (d.Resource == corev1.ResourceCPU && cpu) || (d.Resource == corev1.ResourceMemory && memory) {
-			set = append(set, d)
-		}
-	}
+	set, left := m.h.registry.Requests(m.s, m.f, m.choice, m.admission)
 	if len(set) > 0 {
 		m.p.requests(set)
 		m.p.annotate(v1alpha1.DefaultedAnnotation, rules.Provenance(m.s.Meta.Annotations[v1alpha1.DefaultedAnnotation], set))
-	}
-	if !m.changes("R006") {
-		left = nil
 	}
 	return set, left
 }

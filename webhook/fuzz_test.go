@@ -10,6 +10,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/slipway-sh/slipway/webhook"
 )
@@ -42,7 +43,7 @@ func FuzzMutatePod(f *testing.F) {
 func withinLimits(t *testing.T, before, after []byte) {
 	t.Helper()
 	var old, now corev1.Pod
-	if json.Unmarshal(before, &old) != nil || json.Unmarshal(after, &now) != nil {
+	if utiljson.Unmarshal(before, &old) != nil || utiljson.Unmarshal(after, &now) != nil { // as the API server reads them
 		return
 	}
 	for i, c := range now.Spec.Containers {

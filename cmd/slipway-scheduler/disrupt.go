@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/scheduler/simulate"
+	"github.com/slipway-sh/slipway/webhook/predict"
 )
 
 // moves lets disruption ask the judge whether pods would be scheduled where they are to move.
@@ -61,7 +62,7 @@ func rival(live client.Reader, name string) disruption.Rival {
 }
 
 // newDisruption builds what takes nodes away and connects it with the informers, which are not started yet.
-func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache) (*disruption.Controller, error) {
+func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache, foretold *predict.Predictor) (*disruption.Controller, error) {
 	core := d.config.InformerFactory.Core().V1()
 	pods := core.Pods().Informer()
 	if err := pods.AddIndexers(disruption.Indexers()); err != nil {
@@ -79,11 +80,15 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	if d.options.admissionNamespace != "" {
 		admission = &disruption.AdmissionLease{Live: live, Namespace: d.options.admissionNamespace, Clock: clock.RealClock{}}
 	}
+	var replacement func(*corev1.Pod) *corev1.Pod
+	if foretold != nil {
+		replacement = foretold.Replacement
+	}
 	c := disruption.New(disruption.Options{
 		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
 		Views: prov, Seats: prov, Buffers: prov, Judge: moves{j, prov}, Instances: cloud,
-		Rival:  rival(live, d.options.karpenterLease), Admission: admission,
+		Rival: rival(live, d.options.karpenterLease), Admission: admission, Replacement: replacement,
 		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
 		Repair: utilfeature.DefaultFeatureGate.Enabled(nodeRepair), Settle: settle,
 	})

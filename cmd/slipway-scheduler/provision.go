@@ -36,6 +36,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/launch"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/scheduler"
+	"github.com/slipway-sh/slipway/webhook/predict"
 	"github.com/slipway-sh/slipway/webhook/snapshot"
 )
 
@@ -112,7 +113,11 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	shortages := ec2.NewShortages(clock.RealClock{})
 	// 3. The provisioner, and the launcher that reports to it.
 	slots := ec2.NewSlots(cloud, shortages, clock.RealClock{})
-	prov, err := newProvisioner(ctx, d, kube, market{catalogs, shortages, slots})
+	foretold, err := newPredictor(ctx, d, objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	prov, err := newProvisioner(ctx, d, kube, market{catalogs, shortages, slots}, foretold)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,7 +145,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	if err != nil {
 		return nil, nil, err
 	}
-	disrupt, err := newDisruption(ctx, d, prov, cloud, objects)
+	disrupt, err := newDisruption(ctx, d, prov, cloud, objects, foretold)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -226,7 +231,7 @@ type market struct {
 	slots     *ec2.Slots
 }
 
-func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m market) (*provisioner.Provisioner, error) {
+func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m market, foretold *predict.Predictor) (*provisioner.Provisioner, error) {
 	nominator, err := scheduler.NewNominator(d.scheduler)
 	if err != nil {
 		return nil, err
@@ -259,6 +264,10 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 	}
 	buffers := &demand.Buffers{Kube: live, Clock: clock.RealClock{}}
 	core, storage := d.config.InformerFactory.Core().V1(), d.config.InformerFactory.Storage().V1()
+	var admission view.Admission
+	if foretold != nil {
+		admission = foretold
+	}
 	return provisioner.New(provisioner.Options{
 		Kube: kube,
 		Pods: core.Pods().Lister(),
@@ -267,7 +276,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 			PersistentVolumes: core.PersistentVolumes().Lister(), PersistentVolumeClaims: core.PersistentVolumeClaims().Lister(),
 			DaemonSets: d.config.InformerFactory.Apps().V1().DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(),
 			CSINodes: storage.CSINodes().Lister(), RuntimeClasses: d.config.InformerFactory.Node().V1().RuntimeClasses().Lister(),
-			Karpenter: kube, Catalog: m.catalogs.For, Available: m.shortages.Available,
+			Admission: admission, Karpenter: kube, Catalog: m.catalogs.For, Available: m.shortages.Available,
 			Reserved: func(reservation string) int { return int(m.slots.Free(reservation)) },
 		}),
 		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Buffers: buffers,

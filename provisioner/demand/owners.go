@@ -50,6 +50,21 @@ type Owners struct {
 	}
 }
 
+// Of are the pods the controller has, ended ones too.
+func (o *Owners) Of(controller types.UID) []*corev1.Pod {
+	objects, err := o.Pods.ByIndex(ownerIndex, string(controller))
+	if err != nil {
+		panic("demand: the pod informer lacks demand.Indexers: " + err.Error())
+	}
+	out := make([]*corev1.Pod, 0, len(objects))
+	for _, obj := range objects {
+		if p, ok := obj.(*corev1.Pod); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // Coming says how many pods like this one its owner is about to create, and which pods it has already that have no node.
 // Zero when the pod has no controller, the controller is unknown, finished, suspended, fails to create pods (condition
 // ReplicaFailure) or creates them one by one, or when somebody else decides when its pods may start (scheduling gates), and

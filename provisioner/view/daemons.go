@@ -21,7 +21,8 @@ import (
 )
 
 // daemons converts every DaemonSet to the class its pods will have: the template, the LimitRange defaults of its
-// namespace, what its runtime class adds, and the tolerations its controller adds.
+// namespace, what its runtime class and admission add, and the tolerations its controller adds. The UID a pod is known by
+// stands for the set and for what else shapes its pods, so that a change of any is seen.
 func (b *Builder) daemons() ([]*capacity.Class, error) {
 	sets, err := b.src.DaemonSets.List(labels.Everything())
 	if err != nil {
@@ -39,9 +40,18 @@ func (b *Builder) daemons() ([]*capacity.Class, error) {
 		}
 		ranges, class := b.limitRanges(ds.Namespace), b.runtimeClass(&ds.Spec.Template.Spec)
 		d := b.made[ds]
-		if shape := versions(ranges, class); d.class == nil || !d.stable || d.shape != shape {
+		shape := versions(ranges, class)
+		if b.src.Admission != nil {
+			shape += "/" + b.src.Admission.Version(ds.Namespace)
+		}
+		if d.class == nil || !d.stable || d.shape != shape {
+			pod := daemonPod(ds, ranges, class)
+			if b.src.Admission != nil {
+				b.src.Admission.Admit(pod, metav1.NewControllerRef(ds, appsv1.SchemeGroupVersion.WithKind("DaemonSet")))
+			}
+			pod.UID = types.UID("daemonset/" + string(ds.UID) + shape)
 			d.shape = shape
-			d.class, d.stable = b.memo.class(daemonPod(ds, ranges, class), b.sign)
+			d.class, d.stable = b.memo.class(pod, b.sign)
 		}
 		made[ds] = d
 		out = append(out, d.class)
@@ -91,8 +101,7 @@ func (b *Builder) runtimeClass(spec *corev1.PodSpec) *nodev1.RuntimeClass {
 	return rc
 }
 
-// daemonPod is the pod the DaemonSet's controller would create. Its UID stands for the set and for what else shapes its
-// pods, so that a change of any is seen.
+// daemonPod is the pod the DaemonSet's controller would create, without a UID.
 func daemonPod(ds *appsv1.DaemonSet, ranges []*corev1.LimitRange, class *nodev1.RuntimeClass) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *ds.Spec.Template.ObjectMeta.DeepCopy(), Spec: *ds.Spec.Template.Spec.DeepCopy()}
 	pod.Namespace = ds.Namespace
@@ -105,7 +114,6 @@ func daemonPod(ds *appsv1.DaemonSet, ranges []*corev1.LimitRange, class *nodev1.
 		defaultHostPorts(pod)
 	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, controllerTolerations(pod.Spec.HostNetwork)...)
-	pod.UID = types.UID("daemonset/" + string(ds.UID) + versions(ranges, class))
 	applyLimitRanges(pod, ranges)
 	applyRuntimeClass(pod, class)
 	return pod

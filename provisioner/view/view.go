@@ -11,6 +11,7 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -37,6 +38,8 @@ type Source struct {
 	// known of limits, and daemonset pods are counted without what their class adds.
 	CSINodes       storagelisters.CSINodeLister
 	RuntimeClasses nodelisters.RuntimeClassLister
+	// Admission foretells what admission makes of daemonset pods; nil if it makes nothing.
+	Admission Admission
 	// Karpenter reads NodePools, NodeClaims and EC2NodeClasses from a cache.
 	Karpenter client.Reader
 	// Catalog is what a class can buy, nil while that is not known.
@@ -45,6 +48,14 @@ type Source struct {
 	Available func(*capacity.Catalog) capacity.Set
 	// Reserved is how many more instances a capacity reservation takes; nil if reservations are not counted.
 	Reserved func(reservation string) int
+}
+
+// Admission foretells what admission makes of pods that do not exist yet.
+type Admission interface {
+	// Admit changes the pod as it is changed when the controller creates it.
+	Admit(pod *corev1.Pod, controller *metav1.OwnerReference)
+	// Version changes when what Admit does to pods of the namespace may.
+	Version(namespace string) string
 }
 
 // Builder makes views. It is safe for concurrent use.

@@ -211,6 +211,27 @@ func (d *defaulter) put(c *corev1.Container, x Default) {
 	d.set = append(d.set, x)
 }
 
+// Requests are the defaults that the subject's pods get under the choice: those of [Defaults] whose rules change objects there.
+// left are those that R006 speaks of. admission is the namespace's label.
+func (r *Registry) Requests(s *Subject, f *Facts, c *Choice, admission string) (set []Default, left []Skipped) {
+	all, left := Defaults(s, f)
+	for _, d := range all {
+		rule := map[corev1.ResourceName]string{corev1.ResourceCPU: "R001", corev1.ResourceMemory: "R002"}[d.Resource]
+		if r.Changes(rule, s, f, c, admission) {
+			set = append(set, d)
+		}
+	}
+	if !r.Changes("R006", s, f, c, admission) {
+		left = nil
+	}
+	return set, left
+}
+
+// Changes reports whether a rule that changes objects does so for the subject.
+func (r *Registry) Changes(rule string, s *Subject, f *Facts, c *Choice, admission string) bool {
+	return c.Mode(r.Rule(rule), admission) == v1alpha1.Default && !Excepted(s, f, rule)
+}
+
 // Apply fills the requests into a pod's spec, which must not be shared.
 func Apply(spec *corev1.PodSpec, set []Default) {
 	for _, x := range set {

@@ -131,7 +131,7 @@ func (c *Cluster) node(m *Machine) *disruption.Node {
 	}
 	m.made = &disruption.Node{
 		Claim: m.Claim, Node: m.Node, Pool: c.NodePools[m.Pool], Planned: planned,
-		Load: disruption.NewLoad(objects, func(p *corev1.Pod) *capacity.Pod { return known[p.UID] }),
+		Load: disruption.NewLoad(objects, func(p *corev1.Pod) *capacity.Pod { return known[p.UID] }, nil),
 	}
 	return m.made
 }
