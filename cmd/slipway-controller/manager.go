@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/slipway-sh/slipway/api/v1alpha1"
+	"github.com/slipway-sh/slipway/cmd/internal/settings"
 	"github.com/slipway-sh/slipway/disruption/drain"
 	"github.com/slipway-sh/slipway/provisioner/claim"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -42,7 +42,7 @@ const requestShare = 0.3
 func newManager(ctx context.Context, o options, limits claim.Options) (manager.Manager, error) {
 	config, err := kubeConfig(o)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, err
 	}
 	cloud, err := newCloud(ctx, o)
 	if err != nil {
@@ -90,13 +90,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 }
 
 func kubeConfig(o options) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if o.Kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	} else {
-		config, err = ctrl.GetConfig()
-	}
+	config, err := settings.KubeConfig(o.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+
+	"github.com/slipway-sh/slipway/cmd/internal/settings"
 )
 
 // options are the flags. Each has an environment variable of the same name in upper case with underscores, which the flag
@@ -59,22 +61,10 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; if empty, the pod's own")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "debug, info or error")
 
-	var invalid []error
-	fs.VisitAll(func(f *flag.Flag) {
-		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v := getenv(name); v != "" && f.Name != "kubeconfig" {
-			if err := fs.Set(f.Name, v); err != nil {
-				invalid = append(invalid, fmt.Errorf("environment variable %s (flag --%s): %q: %w", name, f.Name, v, err))
-			}
-		}
-	})
-	if err := fs.Parse(args); err != nil {
+	if err := settings.Parse(fs, args, getenv); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 {
-		invalid = append(invalid, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
-	}
-	return o, errors.Join(append(invalid, o.Validate())...)
+	return o, o.Validate()
 }
 
 // Validate checks the values; the error names every flag that is wrong.
@@ -90,27 +80,20 @@ func (o options) Validate() error {
 	check(o.VMMemoryOverheadPercent >= 0 && o.VMMemoryOverheadPercent < 1, "--vm-memory-overhead-percent: %g is not between 0 and 1", o.VMMemoryOverheadPercent)
 	check(o.ReservedENIs >= 0, "--reserved-enis: %d is negative", o.ReservedENIs)
 	for name, port := range map[string]int{"metrics-port": o.MetricsPort, "health-probe-port": o.HealthProbePort} {
-		check(port >= 0 && port <= 65535, "--%s: %d is not a port", name, port)
+		err := settings.Port(port, true)
+		check(err == nil, "--%s: %w", name, err)
 	}
 	check(o.MetricsPort == 0 || o.MetricsPort != o.HealthProbePort, "--metrics-port and --health-probe-port are both %d", o.MetricsPort)
 	check(o.KubeClientQPS > 0, "--kube-client-qps: %d is not positive", o.KubeClientQPS)
 	check(o.KubeClientBurst > 0, "--kube-client-burst: %d is not positive", o.KubeClientBurst)
 	check(o.DisableLeaderElection || o.LeaderElectionName != "", "--leader-election-name is empty")
-	switch o.LogLevel {
-	case "debug", "info", "error":
-	default:
-		check(false, "--log-level: %q is not debug, info or error", o.LogLevel)
-	}
+	_, err := settings.Level(o.LogLevel)
+	check(err == nil, "--log-level: %w", err)
 	return errors.Join(errs...)
 }
 
-// level is the log level in slog's numbers; a logr level n is -n there.
+// level is the log level, which Validate has checked.
 func (o options) level() slog.Level {
-	switch o.LogLevel {
-	case "debug":
-		return slog.LevelDebug
-	case "error":
-		return slog.LevelError
-	}
-	return slog.LevelInfo
+	level, _ := settings.Level(o.LogLevel)
+	return level
 }

@@ -10,8 +10,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/slipway-sh/slipway/cmd/internal/settings"
 )
 
 // options are the flags. Each has an environment variable of the same name in upper case with underscores, which the flag
@@ -59,25 +60,13 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.DurationVar(&o.LameDuck, "lame-duck", 15*time.Second, "how long requests are served after the signal to end")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "debug, info or error")
 
-	var invalid []error
-	fs.VisitAll(func(f *flag.Flag) {
-		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v := getenv(name); v != "" && f.Name != "kubeconfig" {
-			if err := fs.Set(f.Name, v); err != nil {
-				invalid = append(invalid, fmt.Errorf("environment variable %s (flag --%s): %q: %w", name, f.Name, v, err))
-			}
-		}
-	})
-	if err := fs.Parse(args); err != nil {
+	if err := settings.Parse(fs, args, getenv); err != nil {
 		return o, err
-	}
-	if fs.NArg() > 0 {
-		invalid = append(invalid, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
 	}
 	if o.Identity == "" {
 		o.Identity, _ = os.Hostname() // a lease without a holder is as good
 	}
-	return o, errors.Join(append(invalid, o.Validate())...)
+	return o, o.Validate()
 }
 
 // Validate checks the values; the error names every flag that is wrong.
@@ -92,31 +81,25 @@ func (o *options) Validate() error {
 		check(f.value != "", "--%s is empty", f.name)
 	}
 	check(o.CertDir != "" || o.CertSecret != "", "--cert-secret is empty and there is no --cert-dir")
-	check(o.Port > 0 && o.Port <= 65535, "--port: %d is not a port", o.Port)
+	err := settings.Port(o.Port, false)
+	check(err == nil, "--port: %w", err)
 	for _, f := range []struct {
 		name string
 		port int
 	}{{"metrics-port", o.MetricsPort}, {"health-probe-port", o.HealthProbePort}} {
-		check(f.port >= 0 && f.port <= 65535, "--%s: %d is not a port", f.name, f.port)
+		err := settings.Port(f.port, true)
+		check(err == nil, "--%s: %w", f.name, err)
 		check(f.port == 0 || f.port != o.Port, "--%s and --port are both %d", f.name, f.port)
 	}
 	check(o.MetricsPort == 0 || o.MetricsPort != o.HealthProbePort, "--metrics-port and --health-probe-port are both %d", o.MetricsPort)
 	check(o.LameDuck >= 0, "--lame-duck: %s is negative", o.LameDuck)
-	switch o.LogLevel {
-	case "debug", "info", "error":
-	default:
-		check(false, "--log-level: %q is not debug, info or error", o.LogLevel)
-	}
+	_, err = settings.Level(o.LogLevel)
+	check(err == nil, "--log-level: %w", err)
 	return errors.Join(errs...)
 }
 
-// level is the log level in slog's numbers; a logr level n is -n there.
+// level is the log level, which Validate has checked.
 func (o *options) level() slog.Level {
-	switch o.LogLevel {
-	case "debug":
-		return slog.LevelDebug
-	case "error":
-		return slog.LevelError
-	}
-	return slog.LevelInfo
+	level, _ := settings.Level(o.LogLevel)
+	return level
 }

@@ -17,24 +17,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/slipway-sh/slipway/cmd/internal/settings"
 	"github.com/slipway-sh/slipway/webhook"
 )
 
 func kubeConfig(o *options) (*rest.Config, error) {
-	var c *rest.Config
-	var err error
-	if o.Kubeconfig != "" {
-		c, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	} else {
-		c, err = config.GetConfig()
-	}
+	c, err := settings.KubeConfig(o.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, err
 	}
 	c.QPS, c.Burst, c.UserAgent = 50, 100, "slipway-webhook"
 	c.WarningHandler = rest.NoWarnings{} // of the dry-run pod, which is meant to lack what it lacks

@@ -1,0 +1,74 @@
+// Copyright The Slipway Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package settings
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+)
+
+// Kubeconfig is the flag without an environment variable of Slipway's: client-go reads KUBECONFIG itself.
+const Kubeconfig = "kubeconfig"
+
+// Parse reads flags, which override environment variables of the same name in upper case with underscores. Its errors name
+// the flag; flag.ErrHelp is one of them.
+func Parse(fs *flag.FlagSet, args []string, getenv func(string) string) error {
+	var invalid []error
+	fs.VisitAll(func(f *flag.Flag) {
+		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v := getenv(name); v != "" && f.Name != Kubeconfig {
+			if err := fs.Set(f.Name, v); err != nil {
+				invalid = append(invalid, fmt.Errorf("environment variable %s (flag --%s): %q: %w", name, f.Name, v, err))
+			}
+		}
+	})
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		invalid = append(invalid, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
+	}
+	return errors.Join(invalid...)
+}
+
+// Level is a log level by its name, in slog's numbers; a logr level n is -n there.
+func Level(name string) (slog.Level, error) {
+	switch name {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "error":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("%q is not debug, info or error", name)
+}
+
+// Port checks that a port is one, or 0 where that means none.
+func Port(port int, none bool) error {
+	if port < 0 || port > 65535 || port == 0 && !none {
+		return fmt.Errorf("%d is not a port", port)
+	}
+	return nil
+}
+
+// KubeConfig reads the file, or without one the in-cluster credentials or the user's own kubeconfig.
+func KubeConfig(file string) (c *rest.Config, err error) {
+	if file != "" {
+		c, err = clientcmd.BuildConfigFromFlags("", file)
+	} else {
+		c, err = config.GetConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return c, nil
+}
