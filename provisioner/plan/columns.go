@@ -17,7 +17,6 @@ type program struct {
 	index   map[*piece]int
 	singles []column
 	m       *master
-	next    int       // the shape at which the search for columns goes on
 	center  []float64 // worths of the lots that gave the best bound so far, see note
 	bound   float64
 	known   []column // those of the first solution
@@ -28,9 +27,10 @@ type program struct {
 const (
 	maxColumnRounds = 60
 	columnsARound   = 12
+	enoughColumns   = 3 * columnsARound // of those found
 	columnEffort    = 100
+	deepEffort      = 8 * columnEffort
 	columnGap       = 1e-3 // how near to its bound a solution is near enough
-	farGap          = 1e-2 // beyond this, more rounds may gain hardly anything
 	columnGain      = 2e-4
 	gainRounds      = 5
 	columnWorth     = 1e-4 // what a column must be worth beyond its cost
@@ -155,39 +155,34 @@ func (p *program) solve(rounds int) {
 	p.m.solve()
 	history := []float64{p.m.value()}
 	for range rounds {
-		if p.k.fill.fills > p.k.budget || !p.extend() {
+		if p.k.fill.fills > p.k.budget {
 			return
+		}
+		v := p.m.value()
+		near := len(p.center) > 0 && v-p.bound <= columnGap*v
+		stalled := len(history) > gainRounds && history[len(history)-1-gainRounds]-v < columnGain*v
+		if near || stalled || !p.extend() {
+			if !p.deepen() {
+				return
+			}
+			history = history[:0]
 		}
 		p.m.solve()
-		v := p.m.value()
-		history = append(history, v)
-		patience := gainRounds
-		switch {
-		case v-p.bound <= columnGap*v:
-			return
-		case len(p.center) > 0 && v-p.bound > farGap*v:
-			patience = 3 * gainRounds
-		}
-		if n := len(history); n > patience && history[n-1-patience]-v < columnGain*v {
-			return
-		}
+		history = append(history, p.m.value())
 	}
 }
 
-// stride is a step by which all of n shapes are met in turn, neighbours far from each other: they are much alike.
-func stride(n int) int {
-	for s := max(n*5/13, 1); ; s++ {
-		if gcd(s, n) == 1 {
-			return s
-		}
+// deepen looks for columns with more effort, where no more are found with little; false if there are none even so. What was
+// taken for the bound was none then.
+func (p *program) deepen() bool {
+	if p.known != nil || !p.lots[0].exact {
+		return false // it is worth its while for the first solution of a small program only
 	}
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
+	if !p.price(p.m.y, deepEffort) {
+		return false
 	}
-	return a
+	p.bound, p.center = 0, nil
+	return true
 }
 
 // extend adds good columns; false if none improves the solution. The worths of a solution jump about: half the way from them to
@@ -198,15 +193,16 @@ func (p *program) extend() bool {
 		for i, y := range p.m.y {
 			mixed[i] = (max(y, 0) + p.center[i]) / 2
 		}
-		if p.price(mixed) {
+		if p.price(mixed, columnEffort) {
 			return true
 		}
 	}
-	return p.price(p.m.y)
+	return p.price(p.m.y, columnEffort)
 }
 
-// price looks for columns at the given worths and adds the best of those that improve the solution; false if there are none.
-func (p *program) price(worths []float64) bool {
+// price looks for columns at the given worths and adds the best of those that improve the solution; false if there are none. It
+// looks at the shapes that promise most first, and only until it has found enough.
+func (p *program) price(worths []float64, effort int) bool {
 	for i, l := range p.lots {
 		l.value = max(worths[i], 0)
 	}
@@ -215,31 +211,23 @@ func (p *program) price(worths []float64) bool {
 		gains float64
 	}
 	var list []found
-	n, step, enough := len(p.k.shapes), 1, math.MaxInt
-	if n*maxColumnRounds > 2*p.k.budget {
-		// Looking at every shape in every round would use up the fillings long before the worths settle.
-		step, enough = stride(n), 2*columnsARound
-	} else {
-		p.next = 0
-	}
 	most := 1.0
-	for i := 0; i < n && len(list) < enough; i++ {
-		sh := p.k.shapes[p.next%n]
-		p.next += step
-		if !p.k.affords(sh) {
+	for _, s := range p.promising() {
+		if len(list) == enoughColumns {
+			break
+		}
+		takes, value := p.k.fill.fill(s.sh, p.pieces, nil, s.sh.cost*(1+columnWorth), effort)
+		p.k.fill.fills += effort/columnEffort - 1
+		if value <= s.sh.cost*(1+columnWorth) {
 			continue
 		}
-		takes, value := p.k.fill.fill(sh, p.pieces, nil, sh.cost*(1+columnWorth), columnEffort)
-		if value <= sh.cost*(1+columnWorth) {
-			continue
-		}
-		most = max(most, value/sh.cost)
-		c := p.column(sh, takes)
+		most = max(most, value/s.sh.cost)
+		c := p.column(s.sh, takes)
 		if gains := -p.m.reduced(&c); gains > columnWorth {
 			list = append(list, found{c, gains})
 		}
 	}
-	if step == 1 && p.lots[0].exact {
+	if p.lots[0].exact {
 		p.note(worths, most)
 	}
 	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.gains, a.gains) })
@@ -247,6 +235,18 @@ func (p *program) price(worths []float64) bool {
 		p.m.columns = append(p.m.columns, f.c)
 	}
 	return len(list) > 0
+}
+
+// promising lists the shapes that may be worth more than they cost, by what they promise for it, highest first.
+func (p *program) promising() []candidate {
+	var out []candidate
+	for _, sh := range p.k.shapes {
+		if e := p.k.fill.promise(sh, p.pieces) / sh.cost; e > 1+columnWorth && p.k.affords(sh) {
+			out = append(out, candidate{sh, e})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b candidate) int { return cmp.Compare(b.e, a.e) })
+	return out
 }
 
 // note remembers worths under which no node holds more than so many times its cost, if what they say all pods cost at least is

@@ -37,6 +37,7 @@ type filler struct {
 	effort int
 	fills  int // so far
 
+	floor     float64 // what is worth no more is of no interest
 	best      float64
 	bestTakes []pieceTake
 }
@@ -53,7 +54,7 @@ type pieceTake struct {
 // fill returns the best filling found and its worth, if it can be worth more than floor. seed, if there is one, has a pod in
 // it.
 func (f *filler) fill(sh *shape, pieces []*piece, seed *piece, floor float64, effort int) ([]pieceTake, float64) {
-	f.sh, f.effort = sh, effort
+	f.sh, f.effort, f.floor = sh, effort, floor
 	f.room = append(f.room[:0], sh.room...)
 	if f.consider(pieces, floor) <= floor {
 		return nil, 0
@@ -182,7 +183,7 @@ func (f *filler) visit(from int, value float64) {
 		f.keep(value)
 	}
 	for i := from; i < len(f.pieces); i++ {
-		if value+f.above(i) <= f.best*(1+1e-6) {
+		if value+f.above(i) <= max(f.best, f.floor)*(1+1e-6) {
 			return
 		}
 		n := f.most(i)

@@ -199,6 +199,7 @@ func (k *packer) rebuild(bins []*bin) float64 {
 		values[i] = r.value
 	}
 	from := len(k.s.bins)
+	k.program.center = nil // what is left may fill nodes that could not be filled before
 	if k.program.restart(k.program.known) {
 		k.dive(k.program, maxStages, laterRounds)
 	}

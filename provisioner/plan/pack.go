@@ -113,13 +113,13 @@ func (k *packer) byProgram() {
 	if p == nil {
 		return
 	}
-	stages, rounds := maxStages, maxColumnRounds
-	if p.lots[0].exact {
-		k.program = p
-	} else {
-		stages, rounds = 2+p.pods()/2500, 12+p.pods()/500
-	}
+	stages, rounds := 2+p.pods()/2500, 12+p.pods()/500
 	k.budget = k.fill.fills + baseBudget + podBudget*p.pods()
+	if p.lots[0].exact {
+		stages, rounds = maxStages, maxColumnRounds
+		k.program = p
+		k.budget += min(exactBudget, exactEach*p.pods())
+	}
 	k.bound = k.dive(p, stages, rounds)
 }
 
@@ -145,8 +145,10 @@ func (k *packer) dive(p *program, stages, rounds int) float64 {
 
 // The fillings a plan may try: some, and more for each pod.
 const (
-	baseBudget = 2000
-	podBudget  = 6
+	baseBudget  = 2000
+	podBudget   = 6
+	exactBudget = 8000 // at most so many more, and for each pod, where every size is a row of the program: it is worth solving to the end
+	exactEach   = 16
 )
 
 // buy opens the whole nodes of a solution; if there is none, one node of the column used most. It is false when that gets

@@ -181,13 +181,14 @@ type lot struct {
 	exact   bool
 }
 
-// maxLots bounds the rows of the linear program, whose cost grows with their square.
+// Bounds on the rows of the linear program, whose cost grows with their square.
 const (
-	maxLots = 120
-	fewLots = 48 // where sizes have to be put together
+	exactLots = 120 // as long as every size is a row of its own
+	maxLots   = 120 // where sizes have to be put together
+	fewLots   = 48  // where there are few pods besides
 )
 
-// makeLots groups the rows that still have pods into at most maxLots lots: exact sizes if there are few enough, else sizes
+// makeLots groups the rows that still have pods into lots: exact sizes if there are few enough, else sizes
 // within growing factors of each other.
 func (k *packer) makeLots() []*lot {
 	pods := 0
@@ -195,7 +196,7 @@ func (k *packer) makeLots() []*lot {
 		pods += r.left
 	}
 	for _, step := range []float64{0, 1.12, 1.25, 1.5, 2, 4, 16, 1e3, 1e12} {
-		most := maxLots
+		most := exactLots
 		if step > 0 {
 			most = min(fewLots+pods/200, maxLots)
 		}

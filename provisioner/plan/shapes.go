@@ -47,8 +47,12 @@ func (k *packer) makeShapes() {
 		}
 	}
 	k.shapes = k.allShapes
+	if len(k.shapes) <= maxShapes {
+		return
+	}
+	kinds := k.shapeKinds()
 	for step := 1.05; len(k.shapes) > maxShapes && step < 100; step *= 1.05 {
-		k.shapes = k.thinned(step)
+		k.shapes = k.thinned(kinds, step)
 	}
 }
 
@@ -56,27 +60,49 @@ func (k *packer) makeShapes() {
 // holds its pods.
 const maxShapes = 96
 
-// thinned keeps, of shapes that accept the same pods, have about the same memory and devices a core and cost within a factor of each
-// other, the one that has most for its price.
-func (k *packer) thinned(step float64) []*shape {
-	type class struct {
-		accepts   string
-		size, mix float64
-		special   float64
+// shapeKind is what shapes have in common that one of them can stand for, if they cost about the same: they accept the same
+// pods and have about the same memory and devices a core.
+type shapeKind struct {
+	accepts      int
+	mix, special float64
+}
+
+// shapeKinds are the kinds of all shapes.
+func (k *packer) shapeKinds() []shapeKind {
+	ids := map[string]int{}
+	out := make([]shapeKind, len(k.allShapes))
+	for i, sh := range k.allShapes {
+		key := fmt.Sprint(sh.accepts, sh.unmet)
+		if _, ok := ids[key]; !ok {
+			ids[key] = len(ids)
+		}
+		out[i] = shapeKind{ids[key], logFloor(sh.ratio, 1.6), logFloor(k.special(sh.room)/sh.room[0], 1.6)}
 	}
-	of := func(sh *shape) class {
-		return class{fmt.Sprint(sh.accepts, sh.unmet), logFloor(sh.cost, step), logFloor(sh.ratio, 1.6), logFloor(k.special(sh.room)/sh.room[0], 1.6)}
+	return out
+}
+
+// thinned keeps, of shapes of one kind that cost within a factor of each other, the one that has most for its price.
+func (k *packer) thinned(kinds []shapeKind, step float64) []*shape {
+	type class struct {
+		shapeKind
+
+		size float64
 	}
 	best := map[class]*shape{}
-	for _, sh := range k.allShapes {
-		c := of(sh)
-		if o := best[c]; o == nil || k.bulk(sh.room)/sh.cost > k.bulk(o.room)/o.cost {
-			best[c] = sh
+	classes := make([]class, len(kinds))
+	for i, sh := range k.allShapes {
+		classes[i] = class{kinds[i], logFloor(sh.cost, step)}
+		if o := best[classes[i]]; o == nil || k.bulk(sh.room)/sh.cost > k.bulk(o.room)/o.cost {
+			best[classes[i]] = sh
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(k.allShapes), func(sh *shape) bool {
-		return best[of(sh)] != sh
-	})
+	var out []*shape
+	for i, sh := range k.allShapes {
+		if best[classes[i]] == sh {
+			out = append(out, sh)
+		}
+	}
+	return out
 }
 
 func (k *packer) shapesOf(p *pool) []*shape {

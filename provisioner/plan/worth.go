@@ -5,10 +5,34 @@ package plan
 
 import "slices"
 
+// promise bounds what a node of the shape can hold in worth, roughly: with what its resources were worth the last time.
+func (f *filler) promise(sh *shape, all []*piece) float64 {
+	f.sh, f.room = sh, append(f.room[:0], sh.room...)
+	everything := f.collect(all)
+	if len(sh.worths) == 0 {
+		return min(f.value(), everything)
+	}
+	return min(f.recall(), everything)
+}
+
 // consider picks the pieces the shape can hold and values its resources so that the bound on what it can hold is least: the
 // dual of the knapsack problem in all resources the pieces ask for. It returns the bound. Worths of the last time make a bound,
 // too: where that promises no more than floor, no better is looked for.
 func (f *filler) consider(all []*piece, floor float64) float64 {
+	everything := f.collect(all)
+	if everything <= floor {
+		return everything
+	}
+	if len(f.sh.worths) > 0 {
+		if top := f.recall(); top <= floor {
+			return top
+		}
+	}
+	return min(f.value(), everything)
+}
+
+// collect picks the pieces the shape can hold and returns what all of them are worth.
+func (f *filler) collect(all []*piece) float64 {
 	f.pieces = f.pieces[:0]
 	everything := 0.0
 	for _, p := range all {
@@ -18,18 +42,20 @@ func (f *filler) consider(all []*piece, floor float64) float64 {
 			everything += p.worth * float64(p.left)
 		}
 	}
-	if everything <= floor {
-		return everything
-	}
-	if len(f.sh.worths) > 0 {
-		f.u, f.others = append(f.u[:0], f.sh.worths...), append(f.others[:0], f.sh.others...)
-		if top := f.top(); top <= floor {
-			return top
-		}
-	}
+	return everything
+}
+
+// recall takes the worths of the last time and returns the bound they make.
+func (f *filler) recall() float64 {
+	f.u, f.others = append(f.u[:0], f.sh.worths...), append(f.others[:0], f.sh.others...)
+	return f.top()
+}
+
+// value finds the resources' worths anew, for the next time as well, and returns the bound they make.
+func (f *filler) value() float64 {
 	bound := f.appraise()
 	f.sh.worths, f.sh.others = append(f.sh.worths[:0], f.u...), append(f.sh.others[:0], f.others...)
-	return min(bound, everything)
+	return bound
 }
 
 // appraise finds the resources' worths and returns the bound they make. CPU and memory share the worth of the node first; then
