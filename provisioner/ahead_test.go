@@ -144,7 +144,7 @@ func TestSeatsThatAreNotWantedAreGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bed) {
-				b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog(builder.InstanceType("m5.xlarge").CPU("4").Memory("16Gi").OnDemand(0.2, "a", "b"))
+				b.cluster.Sell(builder.DefaultClass, builder.Catalog(builder.InstanceType("m5.xlarge").CPU("4").Memory("16Gi").OnDemand(0.2, "a", "b")))
 				o := &fakeOwner{want: 30}
 				b.foresee(o)
 				b.run()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,18 +26,41 @@ import (
 // spareBuffers are real buffers that note what they are told.
 type spareBuffers struct {
 	*demand.Buffers
+
+	mu   sync.Mutex
 	last demand.Kept
 	gone bool
 }
 
 func (s *spareBuffers) Wanted(ctx context.Context) []demand.Buffer {
-	if s.gone {
+	s.mu.Lock()
+	gone := s.gone
+	s.mu.Unlock()
+	if gone {
 		return nil
 	}
 	return s.Buffers.Wanted(ctx)
 }
 
-func (s *spareBuffers) Tell(_ context.Context, _ demand.Buffer, k demand.Kept) { s.last = k }
+func (s *spareBuffers) Tell(_ context.Context, _ demand.Buffer, k demand.Kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = k
+}
+
+// told is what was last said about the buffer.
+func (s *spareBuffers) told() demand.Kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// delete takes the buffer away.
+func (s *spareBuffers) delete() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+}
 
 // keepsFree gives the bed a buffer of n pods of 3 cores, of which a small node holds one and a large one five.
 func (b *bed) keepsFree(n int32) *spareBuffers {
@@ -88,14 +112,14 @@ func TestBufferLife(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("annotations of the claim (-want +got):\n%s", diff)
 		}
-		if want := (demand.Kept{Coming: 1}); s.last != want {
-			t.Errorf("told %+v, want %+v", s.last, want)
+		if want := (demand.Kept{Coming: 1}); s.told() != want {
+			t.Errorf("told %+v, want %+v", s.told(), want)
 		}
 		b.pass(time.Minute)
 		b.arrive(b.claim(), "n1") // fails if more was bought
 		b.pass(bufferEvery)
-		if want := (demand.Kept{There: 1}); s.last != want {
-			t.Errorf("told %+v, want %+v", s.last, want)
+		if want := (demand.Kept{There: 1}); s.told() != want {
+			t.Errorf("told %+v, want %+v", s.told(), want)
 		}
 		if got := b.used(); got[c.Name] != 3 || !b.KeptFree(c.Name) {
 			t.Errorf("disruption sees %v cores used, kept free: %v; want the room taken", got, b.KeptFree(c.Name))
@@ -113,7 +137,7 @@ func TestBufferLife(t *testing.T) {
 		if got := len(b.written()); got != 2 {
 			t.Errorf("%d claims, want the room refilled", got)
 		}
-		s.gone = true
+		s.delete()
 		b.pass(bufferEvery)
 		if b.KeptFree(c.Name) || b.used()[c.Name] != 14 {
 			t.Errorf("room is kept for a buffer that is gone: %v", b.used())
@@ -137,8 +161,8 @@ func TestPodsTakeRoomOnItsWay(t *testing.T) {
 		if got := len(b.written()); got != 2 {
 			t.Errorf("%d claims, want the room refilled", got)
 		}
-		if want := (demand.Kept{Coming: 1}); s.last != want {
-			t.Errorf("told %+v, want %+v", s.last, want)
+		if want := (demand.Kept{Coming: 1}); s.told() != want {
+			t.Errorf("told %+v, want %+v", s.told(), want)
 		}
 	})
 }
@@ -171,13 +195,13 @@ func TestBuffersSurviveRestarts(t *testing.T) {
 func TestBufferThatFitsNowhere(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		s := b.keepsFree(1)
-		b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog() // sold out
+		b.cluster.Sell(builder.DefaultClass, builder.Catalog()) // sold out
 		b.run()
 		b.pass(bufferEvery)
-		if s.last.Why == "" || s.last.There+s.last.Coming > 0 {
-			t.Errorf("told %+v, want the reason", s.last)
+		if s.told().Why == "" || s.told().There+s.told().Coming > 0 {
+			t.Errorf("told %+v, want the reason", s.told())
 		}
-		b.cluster.Catalogs[builder.DefaultClass] = shop()
+		b.cluster.Sell(builder.DefaultClass, shop())
 		b.pass(time.Minute)
 		if got := len(b.written()); got != 1 {
 			t.Fatalf("%d claims when there is something to buy again, want 1", got)

@@ -181,7 +181,7 @@ func inBubble(t *testing.T, judge Judge, test func(b *bed), objects ...runtime.O
 		ctx, cancel := context.WithCancel(t.Context())
 		b := &bed{diary: &diary{}, t: t, ctx: ctx}
 		b.cluster = source.New(append(objects, builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())...)
-		b.cluster.Catalogs[builder.DefaultClass] = shop()
+		b.cluster.Sell(builder.DefaultClass, shop())
 		b.api = interceptor.NewClient(b.cluster.Client, interceptor.Funcs{Create: b.create, Delete: b.remove})
 		b.Provisioner = b.process(judge)
 		test(b)

@@ -116,7 +116,7 @@ func TestGroupGivesItsRoomBack(t *testing.T) {
 		b.run()
 		b.offerGroup(2, 2)
 		claims := b.written()
-		b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog() // sold out
+		b.cluster.Sell(builder.DefaultClass, builder.Catalog()) // sold out
 		if err := b.api.Delete(b.ctx, claims[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestGroupInOneDomain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bed) {
-				b.cluster.Catalogs[builder.DefaultClass] = big(tc.prices)
+				b.cluster.Sell(builder.DefaultClass, big(tc.prices))
 				b.run()
 				b.offerGroupIn(corev1.LabelTopologyZone, 3+len(tc.more), 3, tc.more...)
 				claims := b.written()
@@ -186,11 +186,11 @@ func TestGroupStaysInItsDomain(t *testing.T) {
 		it := func(a, c float64) *capacity.Catalog {
 			return builder.Catalog(builder.InstanceType("m5.4xlarge").CPU("16").Memory("64Gi").OnDemand(a, "a").OnDemand(c, "b"))
 		}
-		b.cluster.Catalogs[builder.DefaultClass] = it(0.8, 0.9)
+		b.cluster.Sell(builder.DefaultClass, it(0.8, 0.9))
 		b.run()
 		b.offerGroupIn(corev1.LabelTopologyZone, 2, 2)
 		first := b.written()
-		b.cluster.Catalogs[builder.DefaultClass] = it(0.8, 0.1)
+		b.cluster.Sell(builder.DefaultClass, it(0.8, 0.1))
 		if err := b.api.Delete(b.ctx, first[0]); err != nil {
 			t.Fatal(err)
 		}

@@ -22,13 +22,13 @@ func TestPodsStayParkedWhileCatalogsLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bed) {
-				delete(b.cluster.Catalogs, builder.DefaultClass)
+				b.cluster.Sell(builder.DefaultClass, nil)
 				b.run()
 				b.offer(pod("x", "1"))
 				b.pass(tc.loads - 10*time.Millisecond - time.Millisecond)
 				if tc.loads < loadingPatience {
 					b.did("while the catalogue is loading")
-					b.cluster.Catalogs[builder.DefaultClass] = shop()
+					b.cluster.Sell(builder.DefaultClass, shop())
 					b.pass(2 * loadingPause)
 				}
 				got := b.take()

@@ -74,7 +74,7 @@ func TestSeededRuns(t *testing.T) {
 func newWorld(t *testing.T, seed uint64) *world {
 	b := &bed{diary: &diary{}, t: t, ctx: t.Context()}
 	b.cluster = source.New(builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
-	b.cluster.Catalogs[builder.DefaultClass] = shop()
+	b.cluster.Sell(builder.DefaultClass, shop())
 	b.api = interceptor.NewClient(b.cluster.Client, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		o.SetCreationTimestamp(metav1.Now())
 		return b.create(ctx, c, o, opts...)

@@ -210,7 +210,7 @@ func TestUnplacedPods(t *testing.T) {
 		if n := len(b.written()); n != 0 {
 			t.Errorf("%d claims for a pod that fits nowhere", n)
 		}
-		b.cluster.Catalogs[builder.DefaultClass] = builder.Catalog(builder.InstanceType("u.metal").CPU("600").Memory("1Ti").OnDemand(60, "a"))
+		b.cluster.Sell(builder.DefaultClass, builder.Catalog(builder.InstanceType("u.metal").CPU("600").Memory("1Ti").OnDemand(60, "a")))
 		b.Changed()
 		b.pass(50 * time.Millisecond)
 		b.did("a type that holds it is sold", "launch for default/huge", "event huge Normal Nominated ")

@@ -58,7 +58,7 @@ type world struct {
 
 func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	w := &world{t: t, cluster: source.New(objects...), feeds: map[string]*feed{}, objects: map[string]map[string]client.Object{}}
-	w.cluster.Catalogs[builder.DefaultClass] = shop()
+	w.cluster.Sell(builder.DefaultClass, shop())
 	w.check(w.cluster.Client.List(t.Context(), &w.pools))
 	w.check(w.cluster.Client.List(t.Context(), &w.classes))
 	for _, kind := range []string{"*v1.Pod", "*v1.Node", "*v1.NodeClaim", "*v1.Namespace", "*v1.CSINode"} {

@@ -61,7 +61,7 @@ func FuzzPod(f *testing.F) {
 		bound.Name, bound.Namespace, bound.Spec.NodeName = "p", "default", "n"
 		objects := []runtime.Object{ds, bound, builder.Node("n").CPU("4").Obj(), builder.NodePool("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj()}
 		cluster := source.New(objects...)
-		cluster.Catalogs[builder.DefaultClass] = shop()
+		cluster.Sell(builder.DefaultClass, shop())
 		v, err := view.New(cluster.Source()).Build(t.Context(), view.Pending{})
 		if err != nil {
 			t.Fatal(err)

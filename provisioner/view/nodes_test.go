@@ -117,7 +117,7 @@ func nodeShapeOf(n *capacity.Node) nodeShape {
 func build(t *testing.T, pending view.Pending, objects ...runtime.Object) *capacity.View {
 	t.Helper()
 	c := source.New(append(objects, builder.NodePool("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())...)
-	c.Catalogs[builder.DefaultClass] = shop()
+	c.Sell(builder.DefaultClass, shop())
 	v, err := view.New(c.Source()).Build(t.Context(), pending)
 	if err != nil {
 		t.Fatal(err)

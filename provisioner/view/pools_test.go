@@ -130,8 +130,8 @@ func TestPoolUsage(t *testing.T) {
 
 func TestReservations(t *testing.T) {
 	c := source.New(builder.NodePool("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
-	c.Catalogs[builder.DefaultClass] = builder.Catalog(builder.InstanceType("m5.large").CPU("2").OnDemand(0.1, "a").
-		Offering(capacity.Offering{Zone: "a", CapacityType: karpv1.CapacityTypeReserved, ReservationID: "cr-1", Price: 0.001}))
+	c.Sell(builder.DefaultClass, builder.Catalog(builder.InstanceType("m5.large").CPU("2").OnDemand(0.1, "a").
+		Offering(capacity.Offering{Zone: "a", CapacityType: karpv1.CapacityTypeReserved, ReservationID: "cr-1", Price: 0.001})))
 	src := c.Source()
 	reservations := func() map[string]int {
 		v, err := view.New(src).Build(t.Context(), view.Pending{})

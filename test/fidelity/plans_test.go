@@ -176,7 +176,7 @@ func shop() *capacity.Catalog {
 // judged plans the problem and returns what the judge says of the plan.
 func (p problem) judged(ctx context.Context) (*firstVerdict, plan.Result, error) {
 	cluster := source.New(append(append([]runtime.Object{}, p.core...), p.karpenter...)...)
-	cluster.Catalogs[builder.DefaultClass] = shop()
+	cluster.Sell(builder.DefaultClass, shop())
 	b := view.New(cluster.Source())
 	v, err := b.Build(ctx, view.Pending{})
 	if err != nil {

@@ -167,7 +167,7 @@ func (w *world) solve(ctx context.Context) (*outcome, error) {
 	cluster := source.New(runtimeObjects(slices.Concat(w.core, w.karpenter))...)
 	for _, o := range w.karpenter {
 		if c, ok := o.(*v1.EC2NodeClass); ok {
-			cluster.Catalogs[c.Name] = w.catalog
+			cluster.Sell(c.Name, w.catalog)
 		}
 	}
 	src := cluster.Source()

@@ -109,7 +109,7 @@ func runBatch(ctx context.Context, asked provisioner.Judge, cat *capacity.Catalo
 	defer cancel()
 	pool, class := builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj()
 	cluster := source.New(append(objects, pool, class)...)
-	cluster.Catalogs[builder.DefaultClass] = cat
+	cluster.Sell(builder.DefaultClass, cat)
 	pods := arriving()
 	for _, p := range pods {
 		cluster.Put(p)

@@ -6,6 +6,7 @@ package source
 import (
 	"fmt"
 	"reflect"
+	"sync"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -33,13 +34,14 @@ type Cluster struct {
 	stores map[reflect.Type]cache.Indexer
 	// Client holds the NodePools, NodeClaims and EC2NodeClasses.
 	Client client.WithWatch
-	// Catalogs are what can be bought, by class name; a class without one is not known yet.
-	Catalogs map[string]*capacity.Catalog
+	// catalogs are what can be bought, by class name; see Sell.
+	mu       sync.Mutex
+	catalogs map[string]*capacity.Catalog
 }
 
 // New returns a cluster of the objects. It panics on a type a view does not read, since that is a mistake in the test.
 func New(objects ...runtime.Object) *Cluster {
-	c := &Cluster{stores: map[reflect.Type]cache.Indexer{}, Catalogs: map[string]*capacity.Catalog{}}
+	c := &Cluster{stores: map[reflect.Type]cache.Indexer{}, catalogs: map[string]*capacity.Catalog{}}
 	for _, o := range []runtime.Object{
 		&corev1.Pod{}, &corev1.Node{}, &corev1.Namespace{}, &corev1.LimitRange{}, &corev1.PersistentVolume{},
 		&corev1.PersistentVolumeClaim{}, &appsv1.DaemonSet{}, &storagev1.StorageClass{}, &storagev1.CSINode{}, &nodev1.RuntimeClass{},
@@ -65,6 +67,19 @@ func New(objects ...runtime.Object) *Cluster {
 	}
 	c.Client = b.Build()
 	return c
+}
+
+// Sell says what can be bought for a class from now on. Nil: it is not known yet, as for a class never named.
+func (c *Cluster) Sell(class string, catalog *capacity.Catalog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.catalogs[class] = catalog
+}
+
+func (c *Cluster) catalog(class string) *capacity.Catalog {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.catalogs[class]
 }
 
 // Put adds or replaces an object that is not one of Karpenter's.
@@ -127,7 +142,7 @@ func (c *Cluster) Source() view.Source {
 		CSINodes:               storagelisters.NewCSINodeLister(c.store(&storagev1.CSINode{})),
 		RuntimeClasses:         nodelisters.NewRuntimeClassLister(c.store(&nodev1.RuntimeClass{})),
 		Karpenter:              c.Client,
-		Catalog:                func(class *v1.EC2NodeClass) *capacity.Catalog { return c.Catalogs[class.Name] },
+		Catalog:                func(class *v1.EC2NodeClass) *capacity.Catalog { return c.catalog(class.Name) },
 		Available:              func(k *capacity.Catalog) capacity.Set { return capacity.FullSet(len(k.Offerings)) },
 	}
 }
