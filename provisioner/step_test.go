@@ -60,6 +60,24 @@ func TestClaimIsWrittenBeforeLaunchAndOnce(t *testing.T) {
 	})
 }
 
+// The images are the pool's and not the claim's: claims that differ in their pods share templates and calls all the same.
+func TestClaimsNameTheImagesOfTheirBatch(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		web, jobs, secret := pod("a", "15"), pod("b", "15"), pod("c", "15")
+		web.Spec.Containers[0].Image, jobs.Spec.Containers[0].Image, secret.Spec.Containers[0].Image = "web:2", "jobs:1", "secret:1"
+		secret.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+		b.offer(web, jobs, secret)
+		got := map[string]int{}
+		for _, c := range b.written() {
+			got[c.Annotations[launch.ImagesAnnotation]]++
+		}
+		if diff := cmp.Diff(map[string]int{"jobs:1,web:2": 3}, got); diff != "" {
+			t.Errorf("claims by images (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestEqualClaimsShareALaunchGroup(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		b.run()
