@@ -22,7 +22,6 @@ import (
 
 // TestCapacityBuffer has a buffer of one node's room bought, used by a pod that needs to wait for nobody, and refilled.
 func TestCapacityBuffer(t *testing.T) {
-	t.Parallel()
 	r := prepare(t, bed.Options{Emulator: ec2emu.Options{Seed: 27}, NoLeases: true, SchedulerArgs: []string{"--disable-disruption"}})
 	r.apply(string(karpenter.CapacityBufferCRD))
 	if err := r.StartSlipway(); err != nil {
