@@ -79,7 +79,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		o.SetCreationTimestamp(metav1.Now())
 		return b.create(ctx, c, o, opts...)
 	}})
-	return &world{bed: b, rng: rand.New(rand.NewPCG(seed, seed)), parked: map[types.UID]time.Time{}, claims: map[string]*worldClaim{}}
+	return &world{bed: b, rng: rand.New(&dice{source: rand.NewPCG(seed, seed)}), parked: map[types.UID]time.Time{}, claims: map[string]*worldClaim{}}
 }
 
 const (
@@ -112,23 +112,15 @@ func (w *world) run() {
 
 // settled reports whether nothing is left to happen.
 func (w *world) settled() bool {
-	return len(w.due) == 0 && !slices.ContainsFunc(w.all(), func(p *corev1.Pod) bool { return p.Spec.NodeName == "" })
+	w.later.Lock()
+	quiet := len(w.due) == 0
+	w.later.Unlock()
+	return quiet && !slices.ContainsFunc(w.all(), func(p *corev1.Pod) bool { return p.Spec.NodeName == "" })
 }
 
 // act does what is due, in the order of time.
 func (w *world) act() {
-	for {
-		i := -1
-		for k, a := range w.due {
-			if !a.at.After(time.Now()) && (i < 0 || a.at.Before(w.due[i].at)) {
-				i = k
-			}
-		}
-		if i < 0 {
-			return
-		}
-		do := w.due[i].do
-		w.due = slices.Delete(w.due, i, i+1)
+	for do := w.next(); do != nil; do = w.next() {
 		do()
 		synctest.Wait()
 	}

@@ -32,9 +32,11 @@ type world struct {
 	*bed
 	rng    *rand.Rand
 	kill   context.CancelFunc // ends the provisioner
-	due    []action           // what is to happen, in no order
 	owners []*worldOwner
 	serial int
+
+	later sync.Mutex
+	due   []action // what is to happen, in no order; guarded by later
 
 	mu     sync.Mutex // guards what the provisioner's goroutines reach
 	queue  []types.UID
@@ -153,9 +155,42 @@ func (w *world) holds(c *worldClaim, key types.NamespacedName) bool {
 
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d))) }
 
-// after has something happen later, in the main goroutine. w.mu is held or nobody else runs.
+// after has something happen later, in the main goroutine.
 func (w *world) after(d time.Duration, do func()) {
+	w.later.Lock()
+	defer w.later.Unlock()
 	w.due = append(w.due, action{time.Now().Add(d), do})
+}
+
+// next takes the earliest of what is due by now, nil if nothing is.
+func (w *world) next() func() {
+	w.later.Lock()
+	defer w.later.Unlock()
+	i := -1
+	for k, a := range w.due {
+		if !a.at.After(time.Now()) && (i < 0 || a.at.Before(w.due[i].at)) {
+			i = k
+		}
+	}
+	if i < 0 {
+		return nil
+	}
+	do := w.due[i].do
+	w.due = slices.Delete(w.due, i, i+1)
+	return do
+}
+
+// dice are the world's source of chance, which its own goroutine and the provisioner's share.
+type dice struct {
+	mu     sync.Mutex
+	source rand.Source
+}
+
+// Uint64 implements rand.Source.
+func (d *dice) Uint64() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.source.Uint64()
 }
 
 // answer gives the claim its instance and boots it.
