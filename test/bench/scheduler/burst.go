@@ -15,6 +15,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -36,12 +37,9 @@ type burst struct {
 // handover notes the pods of the claims that are to be launched.
 type handover struct {
 	began time.Time
-	want  int
-	done  chan struct{}
 
-	mu   sync.Mutex
-	got  burst
-	pods int
+	mu  sync.Mutex
+	got burst
 }
 
 // Launch implements provisioner.Launcher.
@@ -49,31 +47,33 @@ func (h *handover) Launch(_ context.Context, claims []*karpv1.NodeClaim) {
 	now := time.Since(h.began)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range claims {
-		h.got.claims++
-		h.pods += commas(c.Annotations[provisioner.PodsAnnotation])
-	}
+	h.got.claims += len(claims)
 	if h.got.first == 0 {
 		h.got.first = now
 	}
 	h.got.last = now
-	if h.pods == h.want {
-		close(h.done)
-	}
 }
 
-// commas counts the items of a list.
-func commas(list string) int {
-	if list == "" {
-		return 0
-	}
-	n := 1
-	for _, c := range list {
-		if c == ',' {
-			n++
+// planned waits until every pod has a place: on a node that was bought for it, or on one that was bought for those before it.
+func planned(ctx context.Context, prov *provisioner.Provisioner, pods []kruntime.Object) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, burstLimit, fmt.Errorf("not within %v", burstLimit))
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for len(pods) > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d pods have no place: %w", len(pods), context.Cause(ctx))
+		case <-tick.C:
+		}
+		for len(pods) > 0 {
+			if waits, known := prov.Waits(pods[0].(*corev1.Pod).UID); waits || !known {
+				break
+			}
+			pods = pods[1:]
 		}
 	}
-	return n
+	return nil
 }
 
 // bursting has n pods that fit nowhere be there when the scheduler starts, beside one node that is full.
@@ -87,11 +87,16 @@ func bursting(ctx context.Context, n int) (burst, error) {
 	karpenter := source.New(builder.NodePool("p").UID("p").Obj(), builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
 	objects := size{nodes: 1}.objects()
 	objects[0].(*corev1.Node).Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
-	objects = append(objects, waiting(n)...)
+	pods := waiting(n)
+	objects = append(objects, pods...)
 	client := fake.NewSimpleClientset(objects...)
+	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, kruntime.Object, error) {
+		return true, &corev1.Pod{}, nil // statuses are answered at once, and nobody watches them
+	})
 	factory := kubescheduler.NewInformerFactory(client, 0, nil)
-	h := &handover{want: n, done: make(chan struct{})}
-	sched, err := build(ctx, client, factory, &market{karpenter: karpenter.Client, catalog: catalog, launcher: h})
+	h := &handover{}
+	buys := &market{karpenter: karpenter.Client, catalog: catalog, launcher: h}
+	sched, err := build(ctx, client, factory, buys)
 	if err != nil {
 		return burst{}, err
 	}
@@ -104,14 +109,11 @@ func bursting(ctx context.Context, n int) (burst, error) {
 	h.began = time.Now()
 	go func() { defer close(ended); sched.Run(ctx) }()
 	defer func() { cancel(); <-ended; factory.Shutdown() }()
-	select {
-	case <-h.done:
-	case <-ctx.Done():
+	if err := planned(ctx, buys.prov, pods); err != nil {
+		return burst{}, err
+	}
+	if !buys.prov.Drain(ctx) { // the last claims are being written
 		return burst{}, context.Cause(ctx)
-	case <-time.After(burstLimit):
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return burst{}, fmt.Errorf("nodes for %d of %d pods after %v", h.pods, n, burstLimit)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
