@@ -26,6 +26,9 @@ render() {
   } | sed -e '/^# Source: /d' -e 's/[[:space:]]*$//' >manifests/install/"$folder"/slipway.yaml
 }
 
+# What is there only with a value is looked at, too.
+bin/tools/helm lint --quiet --strict "$chart" --set clusterName=example --set controller.leaderElectionNamespace=kube-system
+
 render joint --set installation=joint
 render split --set installation=split
 render admission --set installation=split --set admission.enabled=true
