@@ -7,7 +7,7 @@ package samples
 
 import "embed"
 
-// Files has the folders general and spot-first.
+// Files has a folder for each set of manifests that belong together.
 //
-//go:embed general/*.yaml spot-first/*.yaml
+//go:embed */*.yaml
 var Files embed.FS

@@ -4,8 +4,12 @@
 package cluster_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -16,10 +20,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-sh/slipway/manifests/samples"
 	"github.com/slipway-sh/slipway/test/cluster"
 )
 
@@ -247,6 +255,44 @@ func TestCRDsRefuseBadInput(t *testing.T) {
 				t.Errorf("got %v, want a refusal with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// The examples of the documentation are parts of the samples, so the API server has to take every one as it is: strictly, with
+// unknown and repeated fields as errors. Nothing is stored, so no controller acts on them.
+func TestSamplesAreAccepted(t *testing.T) {
+	c := shared.Get(t)
+	if err := c.ApplyCRDs(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kube, err := client.New(c.Config(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube = client.WithFieldValidation(client.NewDryRunClient(client.NewNamespacedClient(kube, metav1.NamespaceDefault)), metav1.FieldValidationStrict)
+	err = fs.WalkDir(samples.Files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(samples.Files, path)
+		if err != nil {
+			return err
+		}
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text))
+		for n := 1; ; n++ {
+			object := &unstructured.Unstructured{}
+			if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("%s, document %d: %w", path, n, err)
+			}
+			if err := kube.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+				t.Errorf("%s, document %d: %v", path, n, err)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
