@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -114,10 +115,10 @@ func runBatch(ctx context.Context, asked provisioner.Judge, cat *capacity.Catalo
 	for _, p := range pods {
 		cluster.Put(p)
 	}
-	launched := make(chan int, 1)
+	launched := make(launcher, judgedPods) // each group of claims is handed over as soon as it is written
 	p := provisioner.New(provisioner.Options{
 		Kube: interceptor.NewClient(cluster.Client, interceptor.Funcs{Create: written}), Pods: cluster.Pods(), Views: view.New(cluster.Source()), Gate: nobody{}, Nominator: nobody{}, Events: &events.FakeRecorder{},
-		Launcher: launcher(launched), Judge: asked, Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Launcher: launched, Judge: asked, Clock: clock.RealClock{}, Logger: logr.Discard(),
 		Batch: demand.Options{MaxAge: time.Minute, MaxSize: 10 * judgedPods},
 	})
 	start := time.Now()
@@ -128,14 +129,21 @@ func runBatch(ctx context.Context, asked provisioner.Judge, cat *capacity.Catalo
 	p.Leading()
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
-	select {
-	case n := <-launched:
-		took := time.Since(start)
-		cancel()
-		return took, n, <-ended
-	case err := <-ended:
-		return 0, 0, cmp.Or(err, errors.New("the provisioner ended without a plan"))
+	claims, served := 0, 0
+	for served < judgedPods {
+		select {
+		case group := <-launched:
+			for _, c := range group {
+				claims++
+				served += strings.Count(c.Annotations[provisioner.PodsAnnotation], ",") + 1
+			}
+		case err := <-ended:
+			return 0, 0, cmp.Or(err, errors.New("the provisioner ended without a plan"))
+		}
 	}
+	took := time.Since(start)
+	cancel()
+	return took, claims, <-ended
 }
 
 // written is an API server that answers at once.
@@ -157,7 +165,7 @@ func (nobody) Nominate(context.Context, types.NamespacedName, types.UID, string)
 	return nil
 }
 
-// launcher counts the claims handed to it.
-type launcher chan int
+// launcher passes on the claims handed to it.
+type launcher chan []*karpv1.NodeClaim
 
-func (l launcher) Launch(_ context.Context, claims []*karpv1.NodeClaim) { l <- len(claims) }
+func (l launcher) Launch(_ context.Context, claims []*karpv1.NodeClaim) { l <- claims }
