@@ -221,6 +221,9 @@ func (b *Bed) run(name, binary string, args []string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("starting %s: %s does not exist; build it with \"make build\"", name, path)
 	}
+	if err := b.ended(name); err != nil {
+		return err
+	}
 	installed := b.installation.containers[name]
 	p, err := b.Cluster.Run(cluster.Command{
 		// The last of two values of a flag or variable counts.
@@ -233,6 +236,23 @@ func (b *Bed) run(name, binary string, args []string) error {
 	defer b.mu.Unlock()
 	b.processes[name] = p
 	return nil
+}
+
+// endsWithin is how long a process that was killed may take to be gone, its port with it.
+const endsWithin = 10 * time.Second
+
+// ended waits for the end of the process that had the name before.
+func (b *Bed) ended(name string) error {
+	p := b.Process(name)
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.Done():
+		return nil
+	case <-time.After(endsWithin):
+		return fmt.Errorf("starting %s: the one started before still runs; kill it first", name)
+	}
 }
 
 // Options returns the options, for changes that the next start of a process takes up.
