@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -214,8 +215,19 @@ func limitsAsked(in []corev1.Container) []corev1.Container {
 	return out
 }
 
-// ask puts the pod to the planner.
+// ask puts the pod to the planner: with one pool that seems to hold it, because preparing a pool is most of the work, and only if
+// that is a mistake with all of them.
 func (o *Oracle) ask(pod *capacity.Pod) *answer {
+	for i, p := range o.view.Pools {
+		if !o.sells(i, pod.Class) {
+			continue
+		}
+		one := &capacity.View{Nodes: o.view.Nodes, Pools: []*capacity.Pool{p}}
+		if result := plan.Solve(plan.Input{View: one, Pods: []*capacity.Pod{pod}}); len(result.Unplaced) == 0 {
+			return &answer{short: rules.Feasibility{Answer: rules.Yes}, class: pod.Class, bought: len(result.Launches) > 0}
+		}
+		break
+	}
 	result := plan.Solve(plan.Input{View: o.view, Pods: []*capacity.Pod{pod}})
 	if len(result.Unplaced) > 0 {
 		return &answer{short: o.refused(pod.Class, &result.Unplaced[0])}
@@ -254,27 +266,47 @@ func (o *Oracle) refused(c *capacity.Class, why *plan.Unplaced) rules.Feasibilit
 	return rules.Feasibility{Answer: rules.No, Nearest: why.Pool, Reason: strings.TrimSuffix(why.Detail, ".")}
 }
 
+// sells reports whether the pool of that index has an offering that holds a pod of the class.
+func (o *Oracle) sells(pool int, c *capacity.Class) bool {
+	for range o.candidates(pool, c) {
+		return true
+	}
+	return false
+}
+
 // fits are the offerings of the pool of that index that hold a pod of the class.
 func (o *Oracle) fits(pool int, c *capacity.Class) capacity.Set {
-	p, r := o.view.Pools[pool], o.rooms[pool]
-	if r == nil || p.Blocked != "" {
+	if o.rooms[pool] == nil {
 		return nil
 	}
-	if _, ok := c.Tolerates(p.Taints); !ok {
-		return nil
+	fit := capacity.NewSet(len(o.view.Pools[pool].Catalog.Offerings))
+	for i := range o.candidates(pool, c) {
+		fit.Add(i)
 	}
-	fit := capacity.NewSet(len(p.Catalog.Offerings))
-	for _, term := range c.Terms {
-		if p.Requirements.Compatible(term, p.Catalog.Defines) != nil {
-			continue
+	return fit
+}
+
+// candidates goes through the same, some of them twice.
+func (o *Oracle) candidates(pool int, c *capacity.Class) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		p, r := o.view.Pools[pool], o.rooms[pool]
+		if r == nil || p.Blocked != "" {
+			return
 		}
-		for i := range p.Catalog.Match(p.Requirements.And(term)).All {
-			if c.Requests.Fits(*r.of(p.Catalog.TypeOf(i))) {
-				fit.Add(i)
+		if _, ok := c.Tolerates(p.Taints); !ok {
+			return
+		}
+		for _, term := range c.Terms {
+			if p.Requirements.Compatible(term, p.Catalog.Defines) != nil {
+				continue
+			}
+			for i := range p.Catalog.Match(p.Requirements.And(term)).All {
+				if c.Requests.Fits(*r.of(p.Catalog.TypeOf(i))) && !yield(i) {
+					return
+				}
 			}
 		}
 	}
-	return fit
 }
 
 // may reports whether a pool that is not ready could be meant for the class.
