@@ -17,11 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
-
-// ownGroup is the group of node classes that are Slipway's whoever else runs.
-const ownGroup = "slipway.sh"
 
 // Lease tells who owns the node classes of karpenter.k8s.aws: whoever holds Karpenter's leader lease.
 type Lease struct {
@@ -114,5 +112,5 @@ func (c *Controller) askRival(ctx context.Context) {
 
 // managed reports whether nodes with the class are Slipway's to disrupt.
 func (c *Controller) managed(ref *karpv1.NodeClassReference) bool {
-	return managed(ref) && (c.rival == "" || ref.Group == ownGroup)
+	return managed(ref) && (c.rival == "" || ref.Group == v1alpha1.Group)
 }

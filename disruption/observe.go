@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
@@ -81,7 +82,7 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 
 // managed reports whether the node class is of a kind Slipway knows.
 func managed(ref *karpv1.NodeClassReference) bool {
-	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == ownGroup)
+	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == v1alpha1.Group)
 }
 
 func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {

@@ -53,14 +53,6 @@ func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *
 // settle bounds the wait for pods that the scheduler is binding to nodes which were just tainted: bindings take milliseconds.
 const settle = 2 * time.Second
 
-// rival tells who else owns node classes, by the lease of the name; nil without one.
-func rival(live client.Reader, name string) disruption.Rival {
-	if name == "" {
-		return nil
-	}
-	return &disruption.Lease{Live: live, Name: name, Clock: clock.RealClock{}}
-}
-
 // newDisruption builds what takes nodes away and connects it with the informers, which are not started yet.
 func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache, foretold *predict.Predictor) (*disruption.Controller, error) {
 	core := d.config.InformerFactory.Core().V1()
@@ -84,11 +76,16 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	if foretold != nil {
 		replacement = foretold.Replacement
 	}
+	var other disruption.Rival
+	if d.rival != nil {
+		other = d.rival
+	}
 	c := disruption.New(disruption.Options{
-		Kube: prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
+		Rival: other,
+		Kube:  prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
 		Views: prov, Seats: prov, Buffers: prov, Judge: moves{j, prov}, Instances: cloud,
-		Rival: rival(live, d.options.karpenterLease), Admission: admission, Replacement: replacement,
+		Admission: admission, Replacement: replacement,
 		Events: d.config.EventBroadcaster.NewRecorder("karpenter"), Clock: clock.RealClock{}, Metrics: disruption.NewMetrics(),
 		Repair: utilfeature.DefaultFeatureGate.Enabled(nodeRepair), Settle: settle,
 	})

@@ -89,6 +89,8 @@ type dependencies struct {
 	scheduler *kubescheduler.Scheduler
 	gate      *scheduler.Gate
 	options   slipwayOptions
+	// rival is who else acts on classes of karpenter.k8s.aws; nil if nobody ever does.
+	rival *rival
 }
 
 // startProvisioner builds the provisioner and everything below it and starts their loops. What acts on the cluster waits
@@ -101,6 +103,11 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	if err != nil {
 		return nil, nil, err
 	}
+	live, err := newLive(d.config.KubeConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.rival = newRival(live, d.options.karpenterLease)
 	// 2. The cloud.
 	cloud, err := newCloud(ctx, d.options)
 	if err != nil {
@@ -125,14 +132,10 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	subnets := launch.NewSubnets(cloud, kube, clock.RealClock{})
 	tagger := launch.NewTagger(cloud)
 	launches := launch.NewMetrics()
-	live, err := newLive(d.config.KubeConfig)
-	if err != nil {
-		return nil, nil, err
-	}
 	launcher := launch.New(launch.Options{
 		Kube: kube, Live: live, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Slots: slots, Tagger: tagger,
 		Reporter: prov, Events: d.config.EventBroadcaster.NewRecorder("slipway"), Metrics: launches,
-		ClusterName: cloud.ClusterName(), Region: cloud.Region(),
+		ClusterName: cloud.ClusterName(), Region: cloud.Region(), Rival: d.rival.last(),
 	})
 	prov.Launcher = launcher
 	for _, c := range slices.Concat(launches.Collectors(), prov.Metrics.Collectors(), catalogs.Metrics.Collectors()) {
@@ -157,7 +160,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	go announce(ctx, catalogs, prov, kube)
 	acting := leaderLoops{
 		kube: kube, objects: objects, templates: templates, subnets: subnets, slots: slots, tagger: tagger, shortages: shortages,
-		launcher: launcher, prov: prov,
+		launcher: launcher, prov: prov, rival: d.rival,
 	}
 	if !d.options.disableDisruption {
 		acting.disrupt = disrupt
@@ -194,11 +197,12 @@ type leaderLoops struct {
 	launcher  *launch.Launcher
 	disrupt   *disruption.Controller // nil if no node is to be taken away
 	prov      *provisioner.Provisioner
+	rival     *rival
 }
 
 // run starts them once this process leads.
 func (l leaderLoops) run(ctx context.Context) {
-	if !l.objects.WaitForCacheSync(ctx) || !l.prov.AwaitLead(ctx) {
+	if !l.objects.WaitForCacheSync(ctx) || !l.prov.AwaitLead(ctx) || !l.rival.await(ctx) {
 		return
 	}
 	go l.templates.Run(ctx)
@@ -276,7 +280,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 			PersistentVolumes: core.PersistentVolumes().Lister(), PersistentVolumeClaims: core.PersistentVolumeClaims().Lister(),
 			DaemonSets: d.config.InformerFactory.Apps().V1().DaemonSets().Lister(), StorageClasses: storage.StorageClasses().Lister(),
 			CSINodes: storage.CSINodes().Lister(), RuntimeClasses: d.config.InformerFactory.Node().V1().RuntimeClasses().Lister(),
-			Admission: admission, Karpenter: kube, Catalog: m.catalogs.For, Available: m.shortages.Available,
+			Admission: admission, Karpenter: kube, Rival: d.rival.last(), Catalog: m.catalogs.For, Available: m.shortages.Available,
 			Reserved: func(reservation string) int { return int(m.slots.Free(reservation)) },
 		}),
 		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Buffers: buffers,

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
@@ -218,7 +219,7 @@ func TestAdoptionComesTooLate(t *testing.T) {
 			synctest.Wait()
 			h.OnUpdate(c, get(t, kube, c.Name))
 		}}
-		if err := r.adopt(quiet(t.Context()), []string{c.Name}); err != nil {
+		if _, err := r.adopt(quiet(t.Context()), []string{c.Name}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -236,5 +237,55 @@ func TestMemoryForgets(t *testing.T) {
 	m.add("new", now.Add(pastFor+1))
 	if m.has("old") || !m.has("young") || !m.has("new") {
 		t.Errorf("remembered: %v, want young and new", m.at)
+	}
+}
+
+// TestClaimsOfARival checks that claims are left to whoever acts on their class, and are adopted when nobody does any more.
+func TestClaimsOfARival(t *testing.T) {
+	ours, planned := claims(1, ""), claims(1, "")
+	ours[0].Spec.NodeClassRef.Group = v1alpha1.Group
+	planned[0].Annotations = map[string]string{capacity.PlannedAnnotation: "now"}
+	for _, tc := range []struct {
+		name         string
+		claims       []*karpv1.NodeClaim
+		beside, then []string // requests while there is a rival, and afterwards in all
+	}{
+		{"the rival's", claims(1, ""), nil, []string{"uid-claim-0×1"}},
+		{"of Slipway's own group", ours, []string{"uid-claim-0×1"}, []string{"uid-claim-0×1"}},
+		{"of a plan made before: what was begun is finished", planned, []string{"uid-claim-0×1"}, []string{"uid-claim-0×1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := newKube(t, readyClass())
+				r := newRig(kube, newCloud())
+				rival := "lease x is held by karpenter"
+				r.Rival = func() string { return rival }
+				c := create(t, kube, tc.claims[0].DeepCopy())
+				adopt := func() []string {
+					later, err := r.adopt(quiet(t.Context()), []string{c[0].Name})
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					return later
+				}
+				r.appear(t, false, c...)
+				time.Sleep(time.Second)
+				if later := adopt(); (len(later) == 0) != (tc.beside != nil) {
+					t.Errorf("to be looked at again: %v", later)
+				}
+				if d := cmp.Diff(tc.beside, tokens(r.cloud.sent)); d != "" {
+					t.Errorf("calls beside a rival (-want +got):\n%s", d)
+				}
+				rival = ""
+				if later := adopt(); len(later) > 0 {
+					t.Errorf("without a rival, to be looked at again: %v", later)
+				}
+				if d := cmp.Diff(tc.then, tokens(r.cloud.sent)); d != "" {
+					t.Errorf("calls (-want +got):\n%s", d)
+				}
+			})
+		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
@@ -60,4 +62,10 @@ func (l *Launcher) tags(id string, c *karpv1.NodeClaim, class *v1.EC2NodeClass) 
 	out[ec2.TagNodeClass] = class.Name
 	out[ec2.TagLaunch] = id
 	return out
+}
+
+// foreign reports whether the claim is somebody else's to launch: it is not part of a plan of the scheduler's, and another
+// acts on its class. Launched by both it would have two instances.
+func (l *Launcher) foreign(c *karpv1.NodeClaim) bool {
+	return l.Rival != nil && c.Spec.NodeClassRef.Group != v1alpha1.Group && c.Annotations[capacity.PlannedAnnotation] == "" && l.Rival() != ""
 }

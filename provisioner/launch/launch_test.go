@@ -746,7 +746,7 @@ func TestRestart(t *testing.T) {
 				for _, c := range made {
 					names = append(names, c.Name)
 				}
-				if err := second.adopt(quiet(t.Context()), names); err != nil {
+				if _, err := second.adopt(quiet(t.Context()), names); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
@@ -787,10 +787,10 @@ func TestAdoptLaunchesWholeGroupOnce(t *testing.T) {
 		foreign := builder.NodeClaim("foreign").UID("uid-foreign").Obj()
 		foreign.Spec.NodeClassRef.Group = "karpenter.azure.com"
 		create(t, kube, other, foreign)
-		if err := r.adopt(quiet(t.Context()), []string{"claim-1", "foreign"}); err != nil {
+		if _, err := r.adopt(quiet(t.Context()), []string{"claim-1", "foreign"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.adopt(quiet(t.Context()), []string{"claim-0", "claim-2", "copied"}); err != nil {
+		if _, err := r.adopt(quiet(t.Context()), []string{"claim-0", "claim-2", "copied"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

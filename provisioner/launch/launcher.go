@@ -121,6 +121,8 @@ type Options struct {
 	Events    Events
 	Clock     clock.Clock
 	Metrics   *Metrics
+	// Rival says who but Slipway launches claims whose class is not of Slipway's own group, empty if nobody; nil is nobody ever.
+	Rival func() string
 	// ClusterName and Region go into tags and labels.
 	ClusterName, Region string
 	// Timeout ends a launch without an instance; 5 minutes (Karpenter's launch timeout) if 0.

@@ -56,11 +56,13 @@ func (l *Launcher) Run(ctx context.Context, informers cache.Informers) error {
 		if !open {
 			return nil
 		}
-		if err := l.adopt(ctx, names); err != nil {
+		later, err := l.adopt(ctx, names)
+		if err != nil {
 			log.FromContext(ctx).Info("adopting claims will be retried", "claims", len(names), "reason", err.Error())
-			for _, name := range names {
-				queue.AddAfter(name, l.AdoptAfter)
-			}
+			later = names
+		}
+		for _, name := range later {
+			queue.AddAfter(name, l.AdoptAfter)
 		}
 	}
 }
@@ -97,7 +99,7 @@ func (l *Launcher) claimHandler(ctx context.Context, queue workqueue.TypedDelayi
 			l.abandon(c.UID)
 		case l.known(c.UID):
 		default:
-			if appeared && c.Annotations[capacity.PlannedAnnotation] == "" {
+			if appeared && c.Annotations[capacity.PlannedAnnotation] == "" && !l.foreign(c) {
 				l.arrivals.add(ctx, c)
 			}
 			queue.AddAfter(c.Name, l.adoptIn(c.CreationTimestamp.Time))
@@ -168,11 +170,11 @@ func (l *Launcher) changeHandler() toolscache.ResourceEventHandler {
 }
 
 // adopt starts the launch of named claims that this process did not create. Every instance that exists with one of their
-// launch ids is found with one question, before anything is sent.
-func (l *Launcher) adopt(ctx context.Context, names []string) error {
+// launch ids is found with one question, before anything is sent. Claims that are somebody else's for now are returned.
+func (l *Launcher) adopt(ctx context.Context, names []string) (later []string, err error) {
 	var all karpv1.NodeClaimList
 	if err := l.Kube.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing NodeClaims: %w", err)
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	wanted := map[string]bool{}
 	for _, n := range names {
@@ -180,7 +182,11 @@ func (l *Launcher) adopt(ctx context.Context, names []string) error {
 	}
 	ids := map[string]bool{}
 	for i := range all.Items {
-		if c := &all.Items[i]; wanted[c.Name] && !l.known(c.UID) {
+		switch c := &all.Items[i]; {
+		case !wanted[c.Name] || l.known(c.UID):
+		case c.Status.ProviderID == "" && l.foreign(c):
+			later = append(later, c.Name)
+		default:
 			ids[launchID(c)] = true
 		}
 	}
@@ -207,7 +213,7 @@ func (l *Launcher) adopt(ctx context.Context, names []string) error {
 	}
 	adopted := groups(claims, false)
 	if len(adopted) == 0 {
-		return nil
+		return later, nil
 	}
 	values := make([]string, len(adopted))
 	for i, g := range adopted {
@@ -215,7 +221,7 @@ func (l *Launcher) adopt(ctx context.Context, names []string) error {
 	}
 	instances, err := l.Cloud.DescribeByTag(ctx, ec2.TagLaunch, values)
 	if err != nil {
-		return fmt.Errorf("looking for the instances of %d launches: %w", len(values), err)
+		return nil, fmt.Errorf("looking for the instances of %d launches: %w", len(values), err)
 	}
 	for _, i := range instances {
 		b := before[i.Tags[ec2.TagLaunch]]
@@ -226,7 +232,7 @@ func (l *Launcher) adopt(ctx context.Context, names []string) error {
 	for _, g := range adopted {
 		l.start(ctx, g, now, before[g.id])
 	}
-	return nil
+	return later, nil
 }
 
 // instanceID is the last part of a provider id, "" if there is none.

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
@@ -105,6 +106,13 @@ func (b *Builder) pool(np *karpv1.NodePool, class *v1.EC2NodeClass, daemons []*c
 	p.Requirements = reqs
 	if p.Blocked = Blocked(np, class); p.Blocked != "" {
 		return p
+	}
+	if b.src.Rival != nil && ref.Group != v1alpha1.Group {
+		// Whoever acts on such pools launches every NodeClaim of theirs, ours too.
+		if rival := b.src.Rival(); rival != "" {
+			p.Blocked = fmt.Sprintf("NodePool %q has a class of group %s, which is not Slipway's now: %s", np.Name, ref.Group, rival)
+			return p
+		}
 	}
 	p.Catalog = b.src.Catalog(class)
 	if p.Catalog != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/test/builder"
@@ -92,6 +93,37 @@ func TestPools(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pools (-want +got):\n%s", diff)
+	}
+}
+
+// TestPoolsOfARival checks that pools are not bought into while somebody else launches the NodeClaims of their class.
+func TestPoolsOfARival(t *testing.T) {
+	own := builder.NodePool("own").Obj()
+	own.Spec.Template.Spec.NodeClassRef.Group = v1alpha1.Group
+	c := source.New(builder.NodePool("karpenters").Obj(), own, builder.EC2NodeClass(builder.DefaultClass).Ready().Obj())
+	c.Sell(builder.DefaultClass, shop())
+	src := c.Source()
+	rival := "lease karpenter/x is held by y"
+	src.Rival = func() string { return rival }
+	b := view.New(src)
+	blocked := func() map[string]string {
+		v, err := b.Build(t.Context(), view.Pending{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for _, p := range v.Pools {
+			out[p.Name] = p.Blocked
+		}
+		return out
+	}
+	want := map[string]string{"own": "", "karpenters": `NodePool "karpenters" has a class of group karpenter.k8s.aws, which is not Slipway's now: lease karpenter/x is held by y`}
+	if diff := cmp.Diff(want, blocked()); diff != "" {
+		t.Errorf("beside a rival (-want +got):\n%s", diff)
+	}
+	rival = ""
+	if diff := cmp.Diff(map[string]string{"own": "", "karpenters": ""}, blocked()); diff != "" {
+		t.Errorf("without one (-want +got):\n%s", diff)
 	}
 }
 

@@ -46,6 +46,8 @@ type Source struct {
 	Catalog func(*v1.EC2NodeClass) *capacity.Catalog
 	// Available are the offerings of a catalogue EC2 is not known to be out of.
 	Available func(*capacity.Catalog) capacity.Set
+	// Rival says who but Slipway acts on pools whose class is not of Slipway's own group, empty if nobody; nil is nobody ever.
+	Rival func() string
 	// Reserved is how many more instances a capacity reservation takes; nil if reservations are not counted.
 	Reserved func(reservation string) int
 }
