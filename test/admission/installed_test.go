@@ -52,10 +52,18 @@ func (a *apiserver) testRights(t *testing.T) {
 		t.Error("slipway-webhook may not create dry-run pods; the account has no rights, and the test shows nothing")
 	}
 	for _, r := range [][5]string{
-		{"create", "", "pods", "team", ""}, {"create", "", "pods", "slipway-system", ""}, {"patch", "", "pods", "slipway-canary", ""},
-		{"get", "", "secrets", "slipway-system", "another"}, {"list", "", "secrets", "slipway-system", ""}, {"get", "", "secrets", "team", "slipway-webhook-ca"},
-		{"get", "", "configmaps", "team", ""}, {"patch", "", "configmaps", "slipway-system", ""}, {"patch", "", "namespaces", "", "team"}, {"patch", "", "nodes", "", ""},
-		{"patch", "karpenter.sh", "nodepools", "", ""}, {"patch", "slipway.sh", "workloadpolicies", "", ""},
+		{"create", "", "pods", "team", ""},
+		{"create", "", "pods", "slipway-system", ""},
+		{"patch", "", "pods", "slipway-canary", ""},
+		{"get", "", "secrets", "slipway-system", "another"},
+		{"list", "", "secrets", "slipway-system", ""},
+		{"get", "", "secrets", "team", "slipway-webhook-ca"},
+		{"get", "", "configmaps", "team", ""},
+		{"patch", "", "configmaps", "slipway-system", ""},
+		{"patch", "", "namespaces", "", "team"},
+		{"patch", "", "nodes", "", ""},
+		{"patch", "karpenter.sh", "nodepools", "", ""},
+		{"patch", "slipway.sh", "workloadpolicies", "", ""},
 		{"patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "another"},
 		{"create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", ""},
 		{"delete", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", ""},

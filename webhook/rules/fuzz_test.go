@@ -18,8 +18,16 @@ import (
 // Whatever a schedule and a duration say, the rule about them ends and says one line.
 func FuzzSchedule(f *testing.F) {
 	for _, seed := range [][3]string{
-		{"0 9 * * 1-5", "8h", "10%"}, {"@daily", "24h", "0"}, {"@dailyX", "1h", "1"}, {"61 25 * * *", "5m", "0"}, {"0 0 30 2 *", "1h", "0"},
-		{"TZ=Europe/Berlin 0 0 * * *", "1h", "0"}, {"*/0 * * * *", "1h", "0"}, {"0 9 * * 7", "8h", "50%"}, {"@every 1s", "1s", "0"}, {"", "", ""},
+		{"0 9 * * 1-5", "8h", "10%"},
+		{"@daily", "24h", "0"},
+		{"@dailyX", "1h", "1"},
+		{"61 25 * * *", "5m", "0"},
+		{"0 0 30 2 *", "1h", "0"},
+		{"TZ=Europe/Berlin 0 0 * * *", "1h", "0"},
+		{"*/0 * * * *", "1h", "0"},
+		{"0 9 * * 7", "8h", "50%"},
+		{"@every 1s", "1s", "0"},
+		{"", "", ""},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}

@@ -50,7 +50,9 @@ func Solve(ctx context.Context, in *Input, m *Market) (*Outcome, error) {
 		objects = append(objects, c)
 	}
 	cluster := source.New(objects...)
-	cluster.Catalogs = catalogs
+	for class, catalog := range catalogs {
+		cluster.Sell(class, catalog)
+	}
 	// 2. The view.
 	builder := view.New(cluster.Source())
 	v, err := builder.Build(ctx, view.Pending{})

@@ -32,8 +32,16 @@ const limit = 2 * time.Minute
 
 // workloads are what the pods of the plan ask for, one Deployment each.
 var workloads = []struct{ cpu, memory string }{
-	{"100m", "128Mi"}, {"250m", "512Mi"}, {"250m", "2Gi"}, {"500m", "512Mi"}, {"500m", "4Gi"},
-	{"1", "1Gi"}, {"1", "8Gi"}, {"2", "2Gi"}, {"2", "14Gi"}, {"4", "8Gi"},
+	{"100m", "128Mi"},
+	{"250m", "512Mi"},
+	{"250m", "2Gi"},
+	{"500m", "512Mi"},
+	{"500m", "4Gi"},
+	{"1", "1Gi"},
+	{"1", "8Gi"},
+	{"2", "2Gi"},
+	{"2", "14Gi"},
+	{"4", "8Gi"},
 }
 
 // plan runs the CLI over the samples' class and pools and the workloads, as a user would.
