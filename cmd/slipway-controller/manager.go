@@ -79,7 +79,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err != nil {
 		return nil, err
 	}
-	if err := addInterruption(ctx, m, cloud, catalogs, o.InterruptionQueue, disrupted); err != nil {
+	if err := addInterruption(ctx, m, catalogs, notices{cloud: cloud, queue: o.InterruptionQueue, disrupted: disrupted}); err != nil {
 		return nil, err
 	}
 	rules, err := newRulebook(m, catalogs)
@@ -264,8 +264,15 @@ func newDrainer(ctx context.Context, m manager.Manager) (*drain.Drainer, error) 
 	return d, nil
 }
 
+// notices are where AWS says what happens to instances, and what counts the nodes that go for it.
+type notices struct {
+	cloud     *ec2.Client
+	queue     string // its name, may be empty
+	disrupted *prometheus.CounterVec
+}
+
 // addInterruption adds what reacts to notices of AWS. Without a queue's name only instance status is looked at.
-func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, catalogs *ec2.Catalogs, queue string, disrupted *prometheus.CounterVec) error {
+func addInterruption(ctx context.Context, m manager.Manager, catalogs *ec2.Catalogs, n notices) error {
 	if err := interruption.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
 		return err
 	}
@@ -279,15 +286,15 @@ func addInterruption(ctx context.Context, m manager.Manager, cloud *ec2.Client, 
 	measured := interruption.NewMetrics()
 	metrics.Registry.MustRegister(measured.Collectors()...)
 	reactor := interruption.New(interruption.Options{
-		Kube: kube, Events: m.GetEventRecorder("karpenter"), Catalogs: catalogs, Disrupted: disrupted, Metrics: measured,
+		Kube: kube, Events: m.GetEventRecorder("karpenter"), Catalogs: catalogs, Disrupted: n.disrupted, Metrics: measured,
 	})
-	if err := m.Add(interruption.NewPoller(reactor, cloud)); err != nil {
+	if err := m.Add(interruption.NewPoller(reactor, n.cloud)); err != nil {
 		return fmt.Errorf("adding the instance status poller: %w", err)
 	}
-	if queue == "" {
+	if n.queue == "" {
 		return nil
 	}
-	open := func(ctx context.Context) (interruption.Queue, error) { return cloud.Queue(ctx, queue) }
+	open := func(ctx context.Context) (interruption.Queue, error) { return n.cloud.Queue(ctx, n.queue) }
 	if err := m.Add(interruption.NewConsumer(reactor, open)); err != nil {
 		return fmt.Errorf("adding the interruption queue: %w", err)
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/scheduler/simulate"
-	"github.com/slipway-sh/slipway/webhook/predict"
 )
 
 // moves lets disruption ask the judge whether pods would be scheduled where they are to move.
@@ -54,15 +53,11 @@ func (m moves) Refused(ctx context.Context, v *capacity.View, gone []string, r *
 const settle = 2 * time.Second
 
 // newDisruption builds what takes nodes away and connects it with the informers, which are not started yet.
-func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache, foretold *predict.Predictor) (*disruption.Controller, error) {
+func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provisioner, cloud *ec2.Client, objects cache.Cache) (*disruption.Controller, error) {
 	core := d.config.InformerFactory.Core().V1()
 	pods := core.Pods().Informer()
 	if err := pods.AddIndexers(disruption.Indexers()); err != nil {
 		return nil, fmt.Errorf("indexing pods by node: %w", err)
-	}
-	live, err := newLive(d.config.KubeConfig)
-	if err != nil {
-		return nil, err
 	}
 	j, ok := prov.Judge.(*simulate.Judge)
 	if !ok {
@@ -70,11 +65,11 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	}
 	var admission disruption.Admission
 	if d.options.admissionNamespace != "" {
-		admission = &disruption.AdmissionLease{Live: live, Namespace: d.options.admissionNamespace, Clock: clock.RealClock{}}
+		admission = &disruption.AdmissionLease{Live: d.live, Namespace: d.options.admissionNamespace, Clock: clock.RealClock{}}
 	}
 	var replacement func(*corev1.Pod) *corev1.Pod
-	if foretold != nil {
-		replacement = foretold.Replacement
+	if d.foretold != nil {
+		replacement = d.foretold.Replacement
 	}
 	var other disruption.Rival
 	if d.rival != nil {
@@ -82,7 +77,7 @@ func newDisruption(ctx context.Context, d dependencies, prov *provisioner.Provis
 	}
 	c := disruption.New(disruption.Options{
 		Rival: other,
-		Kube:  prov.Kube, Live: live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
+		Kube:  prov.Kube, Live: d.live, Pods: pods.GetIndexer(), Nodes: core.Nodes().Lister(),
 		PDBs:  d.config.InformerFactory.Policy().V1().PodDisruptionBudgets().Lister(),
 		Views: prov, Seats: prov, Buffers: prov, Judge: moves{j, prov}, Instances: cloud,
 		Admission: admission, Replacement: replacement,

@@ -89,8 +89,12 @@ type dependencies struct {
 	scheduler *kubescheduler.Scheduler
 	gate      *scheduler.Gate
 	options   slipwayOptions
+	// live reads from the API server and not from a cache.
+	live client.Client
 	// rival is who else acts on classes of karpenter.k8s.aws; nil if nobody ever does.
 	rival *rival
+	// foretold says what admission makes of pods that do not exist yet; nil if slipway-webhook is not installed.
+	foretold *predict.Predictor
 }
 
 // startProvisioner builds the provisioner and everything below it and starts their loops. What acts on the cluster waits
@@ -103,11 +107,10 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	if err != nil {
 		return nil, nil, err
 	}
-	live, err := newLive(d.config.KubeConfig)
-	if err != nil {
+	if d.live, err = newLive(d.config.KubeConfig); err != nil {
 		return nil, nil, err
 	}
-	d.rival = newRival(live, d.options.karpenterLease)
+	d.rival = newRival(d.live, d.options.karpenterLease)
 	// 2. The cloud.
 	cloud, err := newCloud(ctx, d.options)
 	if err != nil {
@@ -120,11 +123,10 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	shortages := ec2.NewShortages(clock.RealClock{})
 	// 3. The provisioner, and the launcher that reports to it.
 	slots := ec2.NewSlots(cloud, shortages, clock.RealClock{})
-	foretold, err := newPredictor(ctx, d, objects)
-	if err != nil {
+	if d.foretold, err = newPredictor(ctx, d, objects); err != nil {
 		return nil, nil, err
 	}
-	prov, err := newProvisioner(ctx, d, kube, market{catalogs, shortages, slots}, foretold)
+	prov, err := newProvisioner(ctx, d, kube, market{catalogs, shortages, slots})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,7 +135,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	tagger := launch.NewTagger(cloud)
 	launches := launch.NewMetrics()
 	launcher := launch.New(launch.Options{
-		Kube: kube, Live: live, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Slots: slots, Tagger: tagger,
+		Kube: kube, Live: d.live, Cloud: cloud, Catalogs: catalogs, Shortages: shortages, Templates: templates, Subnets: subnets, Slots: slots, Tagger: tagger,
 		Reporter: prov, Events: d.config.EventBroadcaster.NewRecorder("slipway"), Metrics: launches,
 		ClusterName: cloud.ClusterName(), Region: cloud.Region(), Rival: d.rival.last(),
 	})
@@ -148,7 +150,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	if err != nil {
 		return nil, nil, err
 	}
-	disrupt, err := newDisruption(ctx, d, prov, cloud, objects, foretold)
+	disrupt, err := newDisruption(ctx, d, prov, cloud, objects)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -235,7 +237,7 @@ type market struct {
 	slots     *ec2.Slots
 }
 
-func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m market, foretold *predict.Predictor) (*provisioner.Provisioner, error) {
+func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m market) (*provisioner.Provisioner, error) {
 	nominator, err := scheduler.NewNominator(d.scheduler)
 	if err != nil {
 		return nil, err
@@ -262,15 +264,11 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 		StatefulSets: factory.Apps().V1().StatefulSets().Lister(), Jobs: factory.Batch().V1().Jobs().Lister(),
 		Quotas: factory.Core().V1().ResourceQuotas().Lister(), Scales: demand.NewScales(scaleReader{kube}, clock.RealClock{}),
 	}
-	live, err := newLive(d.config.KubeConfig)
-	if err != nil {
-		return nil, err
-	}
-	buffers := &demand.Buffers{Kube: live, Clock: clock.RealClock{}}
+	buffers := &demand.Buffers{Kube: d.live, Clock: clock.RealClock{}}
 	core, storage := d.config.InformerFactory.Core().V1(), d.config.InformerFactory.Storage().V1()
 	var admission view.Admission
-	if foretold != nil {
-		admission = foretold
+	if d.foretold != nil {
+		admission = d.foretold
 	}
 	return provisioner.New(provisioner.Options{
 		Kube: kube,

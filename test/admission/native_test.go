@@ -444,18 +444,21 @@ func (a *apiserver) testUpdates(t *testing.T) {
 	}
 	deployments := resource(made)
 	made.SetLabels(map[string]string{"touched": "yes"})
+	made.SetResourceVersion("") // whatever the Deployment's controller has written since
 	a.warnings.take()
 	made, err = a.client.Resource(deployments).Namespace("team").Update(t.Context(), made, metav1.UpdateOptions{})
 	if warned := rulesIn(a.warnings.take()...); err != nil || !slices.Equal(warned, []string{"D001"}) {
 		t.Fatalf("an update that leaves the value: %v, warned of %v, want D001", err, warned)
 	}
 	good := made.DeepCopy()
+	good.SetResourceVersion("")
 	if err := unstructured.SetNestedField(good.Object, "4h", "spec", "template", "metadata", "annotations", "karpenter.sh/do-not-disrupt"); err != nil {
 		t.Fatal(err)
 	}
 	if good, err = a.client.Resource(deployments).Namespace("team").Update(t.Context(), good, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	good.SetResourceVersion("")
 	if err := unstructured.SetNestedField(good.Object, "never", "spec", "template", "metadata", "annotations", "karpenter.sh/do-not-disrupt"); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -114,8 +115,14 @@ func (e *endpoints) gone() map[string]int {
 // disrupt deletes the claim as a command of package disruption does when its replacement is ready.
 func (r *rig) disrupt(c *karpv1.NodeClaim) {
 	r.t.Helper()
-	c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
-	if err := r.kube.Status().Update(r.t.Context(), c); err != nil {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller writes to it as well
+		if err := r.kube.Get(r.t.Context(), client.ObjectKeyFromObject(c), c); err != nil {
+			return err
+		}
+		c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
+		return r.kube.Status().Update(r.t.Context(), c)
+	})
+	if err != nil {
 		r.t.Fatal(err)
 	}
 	if err := r.kube.Delete(r.t.Context(), c); err != nil {

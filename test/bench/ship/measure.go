@@ -30,18 +30,22 @@ import (
 // limit bounds each part; reaching it is a failure, not a figure.
 const limit = 2 * time.Minute
 
+type workload struct{ cpu, memory string }
+
 // workloads are what the pods of the plan ask for, one Deployment each.
-var workloads = []struct{ cpu, memory string }{
-	{"100m", "128Mi"},
-	{"250m", "512Mi"},
-	{"250m", "2Gi"},
-	{"500m", "512Mi"},
-	{"500m", "4Gi"},
-	{"1", "1Gi"},
-	{"1", "8Gi"},
-	{"2", "2Gi"},
-	{"2", "14Gi"},
-	{"4", "8Gi"},
+func workloads() []workload {
+	return []workload{
+		{"100m", "128Mi"},
+		{"250m", "512Mi"},
+		{"250m", "2Gi"},
+		{"500m", "512Mi"},
+		{"500m", "4Gi"},
+		{"1", "1Gi"},
+		{"1", "8Gi"},
+		{"2", "2Gi"},
+		{"2", "14Gi"},
+		{"4", "8Gi"},
+	}
 }
 
 // plan runs the CLI over the samples' class and pools and the workloads, as a user would.
@@ -80,10 +84,11 @@ func plan(ctx context.Context, o options) (time.Duration, error) {
 // deployments are the manifests of n pods.
 func deployments(n int) []byte {
 	var out bytes.Buffer
-	for i, w := range workloads {
-		replicas := n / len(workloads)
+	all := workloads()
+	for i, w := range all {
+		replicas := n / len(all)
 		if i == 0 {
-			replicas += n % len(workloads)
+			replicas += n % len(all)
 		}
 		fmt.Fprintf(&out, `---
 apiVersion: apps/v1

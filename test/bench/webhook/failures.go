@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,7 +101,7 @@ func (s *site) install(ctx context.Context) error {
 	if err := s.WriteKubeconfig(kubeconfig, "system:serviceaccount:"+bed.Namespace+":"+account, "system:serviceaccounts", "system:serviceaccounts:"+bed.Namespace); err != nil {
 		return err
 	}
-	s.args = append(args, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--metrics-port=0", "--lame-duck=2s")
+	s.args = slices.Concat(args, []string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--metrics-port=0", "--lame-duck=2s"})
 	for i := range s.replicas {
 		if err := s.startReplica(i); err != nil {
 			return err
@@ -125,7 +126,7 @@ func (s *site) startReplica(i int) error {
 	s.ports[i] = ports[0]
 	s.replicas[i], err = s.Run(cluster.Command{
 		Name: fmt.Sprintf("%s-%d", replica, i), Path: path,
-		Args: append(s.args[:len(s.args):len(s.args)], "--port="+ports[0], "--health-probe-port="+ports[1], fmt.Sprintf("--identity=replica-%d", i)),
+		Args: slices.Concat(s.args, []string{"--port=" + ports[0], "--health-probe-port=" + ports[1], fmt.Sprintf("--identity=replica-%d", i)}),
 	})
 	s.balancer.watch(i, ports[0], ports[1])
 	return err
