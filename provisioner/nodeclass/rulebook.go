@@ -34,6 +34,9 @@ const (
 const (
 	// rulesEvery is how often a pool is judged again: what can be bought changes without the pool.
 	rulesEvery = 5 * time.Minute
+	// sameFor is how long a ruling on an object that has not changed is taken again. A pool is reconciled for every change of
+	// its NodeClaims, and what rules say of it depends on the whole catalogue.
+	sameFor = 30 * time.Second
 	// policyEvery is how often the modes of rules are read.
 	policyEvery = time.Minute
 	// rulesTold is how many findings a condition spells out.
@@ -52,24 +55,24 @@ type Rulebook struct {
 	registry *rules.Registry
 	choice   rules.Choice
 	read     time.Time
+	rulings  map[string]ruling // by kind, name and UID
+}
+
+// ruling is what the rules said of an object as it was.
+type ruling struct {
+	of   string
+	at   time.Time
+	told []string
 }
 
 // judgePool sets or clears the condition of a pool.
 func (b *Rulebook) judgePool(ctx context.Context, kube client.Reader, pool *karpv1.NodePool) error {
-	classes, err := b.facts(ctx, kube)
-	if err != nil {
-		return err
-	}
-	return b.judge(ctx, rules.NodePool, pool, classes, pool.StatusConditions(status.WithClock(b.Clock)))
+	return b.judge(ctx, kube, rules.NodePool, pool, pool.StatusConditions(status.WithClock(b.Clock)))
 }
 
 // judgeClass sets or clears the condition of a class.
 func (b *Rulebook) judgeClass(ctx context.Context, kube client.Reader, class *v1.EC2NodeClass) error {
-	facts, err := b.facts(ctx, kube)
-	if err != nil {
-		return err
-	}
-	return b.judge(ctx, rules.NodeClass, class, facts, class.StatusConditions(status.WithClock(b.Clock)))
+	return b.judge(ctx, kube, rules.NodeClass, class, class.StatusConditions(status.WithClock(b.Clock)))
 }
 
 // facts are what rules may ask beside the object.
@@ -103,14 +106,64 @@ func (b *Rulebook) facts(ctx context.Context, kube client.Reader) (*rules.Facts,
 	}, nil
 }
 
-func (b *Rulebook) judge(ctx context.Context, kind rules.Kind, o client.Object, facts *rules.Facts, conditions status.ConditionSet) error {
+func (b *Rulebook) judge(ctx context.Context, kube client.Reader, kind rules.Kind, o client.Object, conditions status.ConditionSet) error {
+	told, err := b.ruling(ctx, kube, kind, o)
+	if err != nil {
+		return err
+	}
+	if len(told) == 0 {
+		if err := conditions.Clear(conditionRules); err != nil {
+			return fmt.Errorf("clearing condition %s of %s %q: %w", conditionRules, kind, o.GetName(), err)
+		}
+		return nil
+	}
+	conditions.SetFalse(conditionRules, reasonRules, strings.Join(told, " "))
+	return nil
+}
+
+// ruling is what the rules say of the object, or said of it a moment ago.
+func (b *Rulebook) ruling(ctx context.Context, kube client.Reader, kind rules.Kind, o client.Object) ([]string, error) {
+	key := fmt.Sprintf("%s/%s/%s", kind, o.GetName(), o.GetUID())
+	// What people write, and nothing of what controllers do.
+	of := fmt.Sprint(o.GetGeneration(), o.GetDeletionTimestamp(), o.GetAnnotations(), o.GetLabels())
+	now := b.Clock.Now()
+	b.mu.Lock()
+	v, ok := b.rulings[key]
+	b.mu.Unlock()
+	if ok && v.of == of && now.Sub(v.at) < sameFor {
+		return v.told, nil
+	}
+	told, err := b.check(ctx, kube, kind, o)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rulings == nil {
+		b.rulings = map[string]ruling{}
+	}
+	for key, old := range b.rulings {
+		if now.Sub(old.at) > 2*rulesEvery { // it is gone
+			delete(b.rulings, key)
+		}
+	}
+	b.rulings[key] = ruling{of: of, at: now, told: told}
+	return told, nil
+}
+
+// check has the rules judge the object. It returns what is to be told.
+func (b *Rulebook) check(ctx context.Context, kube client.Reader, kind rules.Kind, o client.Object) ([]string, error) {
+	facts, err := b.facts(ctx, kube)
+	if err != nil {
+		return nil, err
+	}
 	raw, err := json.Marshal(o)
 	if err != nil {
-		return fmt.Errorf("writing %s %q: %w", kind, o.GetName(), err)
+		return nil, fmt.Errorf("writing %s %q: %w", kind, o.GetName(), err)
 	}
 	subject, err := rules.Decode(kind, raw)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	choice, registry := b.policy(ctx)
 	var told []string
@@ -122,17 +175,10 @@ func (b *Rulebook) judge(ctx context.Context, kind rules.Kind, o client.Object, 
 			told = append(told, strings.TrimPrefix(x.Message(choice.Name), "slipway "))
 		}
 	}
-	if len(told) == 0 {
-		if err := conditions.Clear(conditionRules); err != nil {
-			return fmt.Errorf("clearing condition %s of %s %q: %w", conditionRules, kind, o.GetName(), err)
-		}
-		return nil
-	}
 	if more := len(told) - rulesTold; more > 0 {
 		told = append(told[:rulesTold], fmt.Sprintf("And %d more; slipway lint shows all.", more))
 	}
-	conditions.SetFalse(conditionRules, reasonRules, strings.Join(told, " "))
-	return nil
+	return told, nil
 }
 
 // policy is the choice for cluster-wide objects, and the rules. A cluster without WorkloadPolicies has the built-in modes, and so

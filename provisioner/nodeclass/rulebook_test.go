@@ -110,3 +110,41 @@ func TestPoolBreaksRules(t *testing.T) {
 		})
 	}
 }
+
+// TestRulingsAreKept checks that rules are asked again when people have changed the pool, or when time has, and not for every
+// reconcile: pools are reconciled for each change of their NodeClaims.
+func TestRulingsAreKept(t *testing.T) {
+	known := scheme(t)
+	if err := v1alpha1.AddToScheme(known); err != nil {
+		t.Fatal(err)
+	}
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	asked := 0
+	b := &Rulebook{
+		Live: fake.NewClientBuilder().WithScheme(known).Build(), Clock: clock,
+		Catalog: func(*v1.EC2NodeClass) *capacity.Catalog { asked++; return nil },
+	}
+	p := builder.NodePool("p").UID("p").Require(builder.In(corev1.LabelArchStable, "amd64")).Obj()
+	kubernetes := kube(t, &writes{}, p, judged(func(c status.ConditionSet) { c.SetTrue(status.ConditionReady) }))
+	for _, step := range []struct {
+		name  string
+		do    func()
+		again bool
+	}{
+		{"the first time", func() {}, true},
+		{"nothing has changed", func() {}, false},
+		{"its nodes are counted", func() { p.Status.Nodes = new(int64(3)) }, false},
+		{"another spec", func() { p.Generation++ }, true},
+		{"an exception", func() { p.Annotations = map[string]string{v1alpha1.ExceptAnnotation: "N004=a test"} }, true},
+		{"what can be bought may have changed", func() { clock.Step(sameFor) }, true},
+	} {
+		step.do()
+		before := asked
+		if err := b.judgePool(t.Context(), kubernetes, p); err != nil {
+			t.Fatal(err)
+		}
+		if again := asked > before; again != step.again {
+			t.Errorf("%s: judged again %v, want %v", step.name, again, step.again)
+		}
+	}
+}
