@@ -108,19 +108,29 @@ spec:
 	return out.Bytes()
 }
 
+// site is a control plane, without Slipway yet, and a client to it. Machines boot at once.
+func site(ctx context.Context, opts bed.Options) (*bed.Bed, client.Client, error) {
+	opts.Emulator = ec2emu.Options{Seed: 1, InstantBoot: true}
+	b, err := bed.New(ctx, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	kube, err := client.New(b.Cluster.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return nil, nil, errors.Join(err, b.Stop())
+	}
+	return b, kube, nil
+}
+
 // firstPod installs Slipway from its rendered manifests and waits for a pod.
 func firstPod(ctx context.Context, o options) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	b, err := bed.New(ctx, bed.Options{Binaries: o.binaries, Installation: install.Joint, Emulator: ec2emu.Options{Seed: 1, InstantBoot: true}})
+	b, kube, err := site(ctx, bed.Options{Binaries: o.binaries, Installation: install.Joint})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
-	kube, err := client.New(b.Cluster.Config(), client.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		return 0, err
-	}
 	began := time.Now()
 	if err := b.Cluster.Apply(ctx, install.Joint); err != nil {
 		return 0, err
@@ -153,15 +163,11 @@ func firstPod(ctx context.Context, o options) (took time.Duration, err error) {
 func start(ctx context.Context, o options) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*limit) // the nodes have to be written first
 	defer cancel()
-	b, err := bed.New(ctx, bed.Options{Binaries: o.binaries, NoLeases: true, Emulator: ec2emu.Options{Seed: 1, InstantBoot: true}})
+	b, kube, err := site(ctx, bed.Options{Binaries: o.binaries, NoLeases: true})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
-	kube, err := client.New(b.Cluster.Config(), client.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		return 0, err
-	}
 	for i := range o.nodes {
 		if err := existing(ctx, kube, i); err != nil {
 			return 0, err
