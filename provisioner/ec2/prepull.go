@@ -61,6 +61,9 @@ func ImageName(text string) bool {
 // other gets a token); other registries without credentials. The token is handed over by pipe and kept in a directory that
 // goes with the unit. Images are pulled one after the other, so that those the
 // node needs to become ready keep most of the network.
+//
+// The command has no braces after a dollar sign: the service manager would put its own variables in their place
+// (systemd.service(5), command lines), which it also does for systemd-run.
 func pullScript(images []string) string {
 	return `#!/bin/bash
 systemd-run --no-block --collect --unit=` + pullUnit + ` --property=After=nodeadm-run.service --property=Nice=10 --property=RuntimeMaxSec=900 \
@@ -68,9 +71,10 @@ systemd-run --no-block --collect --unit=` + pullUnit + ` --property=After=nodead
 DOCKER_CONFIG=$(mktemp -d) && export DOCKER_CONFIG || exit 0
 trap "rm -rf $DOCKER_CONFIG" EXIT
 for image; do
-  host=${image%%/*}
-  if [[ $host != "$known" && $host =~ ^[0-9]{12}[.]dkr[.-]ecr(-fips)?[.]([a-z0-9-]+)[.](amazonaws[.]com([.]cn)?|on[.](aws|amazonwebservices[.]com[.]cn))$ ]]; then
-    aws ecr get-login-password --region "${BASH_REMATCH[2]}" | nerdctl login --username AWS --password-stdin "$host" && known=$host
+  host=$(echo "$image" | cut -d / -f 1)
+  if [[ $host != "$known" && $host =~ ^[0-9]{12}[.]dkr[.-]ecr(-fips)?[.][a-z0-9-]+[.](amazonaws[.]com([.]cn)?|on[.](aws|amazonwebservices[.]com[.]cn))$ ]]; then
+    region=$(echo "$host" | sed -E "s/^[0-9]+[.]dkr[.-]ecr(-fips)?[.]([a-z0-9-]+)[.].*/\2/")
+    aws ecr get-login-password --region "$region" | nerdctl login --username AWS --password-stdin "$host" && known=$host
   fi
   nerdctl --namespace k8s.io pull --quiet "$image"
 done' ` + pullUnit + ` '` + strings.Join(images, "' '") + `' || true

@@ -107,8 +107,11 @@ func TestPullScript(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// systemd-run runs the command in place of a unit: what comes after the options.
-	program("systemd-run", `echo "queued $1" >>"$LOG"; while [[ $1 == --* ]]; do shift; done; "$@"; exit 1`)
+	// systemd-run runs the command in place of a unit: what comes after the options, with its own variables in place of
+	// ${NAME}, of which none is set here, and one dollar sign for two.
+	program("systemd-run", `echo "queued $1" >>"$LOG"; while [[ $1 == --* ]]; do shift; done
+words=(); for word; do words+=("$(printf %s "$word" | sed -E 's/[$][{][^}]*[}]//g; s/[$][$]/$/g')"); done
+"${words[@]}"; exit 1`)
 	program("aws", `echo "aws $*" >>"$LOG"; echo token`)
 	program("nerdctl", `[[ $1 == login ]] && read -r secret; echo "nerdctl $* $secret" >>"$LOG"; [[ $* != *broken* ]]`)
 

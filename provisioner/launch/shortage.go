@@ -105,13 +105,14 @@ func (r *run) mayDoubt(err error) bool {
 	return !r.blind && capacity.KindOf(err) == capacity.Unavailable && codeOf(err) != ""
 }
 
-// doubt leaves the request's offerings alone for this launch, after a look at what became of the request.
+// doubt leaves the request's offerings alone for this launch, after a look at what became of the request. The look comes after a
+// pause, each time: a call that failed with a server error may have launched all the same, and describes are behind.
 func (r *run) doubt(ctx context.Context, cause error, req *request) error {
 	log.FromContext(ctx).Info("EC2 does not carry the request out, other offerings are asked for", "offerings", len(req.offerings), "reason", cause.Error())
 	for _, o := range req.offerings {
 		r.doubted[o.Key()] = true
 	}
-	r.last = cause
+	r.last, r.settled = cause, false
 	return r.settle(ctx, cause)
 }
 
