@@ -4,9 +4,12 @@
 package ec2_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -78,9 +81,14 @@ func TestInstancesInTroubleOnTheWire(t *testing.T) {
 	if err := emu.ScheduleEvent(ids[2], "instance-retirement", time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	found, err := c.InstancesInTrouble(t.Context())
+	// EC2 tells the status of instances that run, and these may still be pending.
+	var found []ec2.InstanceTrouble
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		found, err = c.InstancesInTrouble(ctx)
+		return len(found) >= 3, err
+	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%d instances in trouble, want 3: %v", len(found), err)
 	}
 	by := map[string]ec2.InstanceTrouble{}
 	for _, f := range found {
