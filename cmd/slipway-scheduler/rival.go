@@ -21,8 +21,8 @@ const rivalEvery = 5 * time.Second
 // unasked is the answer before the first one.
 const unasked = "who holds Karpenter's leader lease is not known yet"
 
-// rival remembers who but Slipway holds Karpenter's leader lease, for those who cannot wait for an answer: the planner and the
-// launcher. A nil rival is nobody ever.
+// rival remembers who but Slipway holds Karpenter's leader lease, so that the API server is asked once for the planner, the
+// launcher and disruption. A nil rival is nobody ever.
 type rival struct {
 	lease *disruption.Lease
 	said  atomic.Pointer[string]
@@ -36,13 +36,16 @@ func newRival(live client.Reader, name string) *rival {
 	return &rival{lease: &disruption.Lease{Live: live, Name: name, Clock: clock.RealClock{}}}
 }
 
-// Holder implements disruption.Rival.
-func (r *rival) Holder(ctx context.Context) (string, error) {
+// Holder implements disruption.Rival with the last answer, which run keeps young.
+func (r *rival) Holder(context.Context) (string, error) { return r.last()(), nil }
+
+// ask asks the API server.
+func (r *rival) ask(ctx context.Context) error {
 	holder, err := r.lease.Holder(ctx)
 	if err == nil {
 		r.said.Store(&holder)
 	}
-	return holder, err
+	return err
 }
 
 // last is the last answer, as a function; nil if there never is a rival.
@@ -61,7 +64,7 @@ func (r *rival) last() func() string {
 // run keeps the answer young. It returns when ctx ends; ready is closed after the first answer.
 func (r *rival) run(ctx context.Context, ready chan<- struct{}) {
 	for asked := false; ; {
-		if _, err := r.Holder(ctx); err == nil && !asked {
+		if err := r.ask(ctx); err == nil && !asked {
 			asked = true
 			close(ready)
 		} else if err != nil && ctx.Err() == nil {

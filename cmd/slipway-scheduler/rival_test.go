@@ -50,6 +50,9 @@ func TestRival(t *testing.T) {
 			if got := said(); got != want {
 				t.Errorf("%s: %q, want %q", when, got, want)
 			}
+			if got, err := r.Holder(ctx); got != want || err != nil {
+				t.Errorf("%s: disruption is told %q, error %v, want %q", when, got, err, want)
+			}
 		}
 		expect("before an answer", unasked)
 		if len(started) > 0 {
