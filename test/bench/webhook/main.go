@@ -21,9 +21,13 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 func main() {
+	log.SetLogger(logr.Discard())
 	o := options{}
 	flag.IntVar(&o.rate, "rate", 1500, "reviews a second")
 	flag.DurationVar(&o.length, "for", time.Minute, "how long the rate is held")
