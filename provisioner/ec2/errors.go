@@ -37,6 +37,9 @@ const (
 	CodeSpotRole = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 	// CodeReservationFull says that a capacity reservation has no free place.
 	CodeReservationFull = "ReservationCapacityExceeded"
+	// CodeProfileUnknown stands for the answer InvalidParameterValue about the instance profile (Karpenter's reason for it); its
+	// kind is NotReady. EC2 learns of a new profile up to a minute after IAM has made it.
+	CodeProfileUnknown = "InstanceProfileNameInvalid"
 	// CodeUserDataTooLong says that user data is longer than EC2 takes.
 	CodeUserDataTooLong = "UserDataSizeLimitExceeded"
 
@@ -100,14 +103,17 @@ func kindOf(code string, status int) capacity.Kind {
 	return capacity.Unknown
 }
 
-// kindOfAnswer is kindOf, but for the one answer whose code does not tell: EC2 takes up to half a minute to learn of a
-// new instance profile, and until then calls it an invalid parameter. Trying again is all it takes. (That a profile
-// exists is checked when its node class is resolved.)
-func kindOfAnswer(code, message string, status int) capacity.Kind {
-	if code == "InvalidParameterValue" && strings.Contains(message, "Invalid IAM Instance Profile") {
-		return capacity.Unavailable
+// judge gives an answer its kind, and a code of its own where EC2's does not tell two causes apart. EC2 takes up to a minute to
+// learn of a new instance profile, and until then calls it an invalid parameter: nothing was launched, and trying again
+// is all it takes. (That the profile exists is checked when its node class is resolved.)
+func judge(code, message string, status int) (capacity.Kind, string) {
+	switch {
+	case code == "InvalidParameterValue" && strings.Contains(message, "Invalid IAM Instance Profile"):
+		return capacity.NotReady, CodeProfileUnknown
+	case code == "InvalidUserData.Malformed" && strings.Contains(message, "User data is limited to"):
+		return kindOf(code, status), CodeUserDataTooLong
 	}
-	return kindOf(code, status)
+	return kindOf(code, status), code
 }
 
 // wrap gives an SDK error its kind. doing says what was attempted, as a gerund. An error without an answer (connection
@@ -126,11 +132,7 @@ func wrap(err error, doing string, args ...any) error {
 	var api smithy.APIError
 	switch {
 	case errors.As(err, &api):
-		e.Code = api.ErrorCode()
-		e.Kind = kindOfAnswer(e.Code, api.ErrorMessage(), status)
-		if e.Code == "InvalidUserData.Malformed" && strings.Contains(api.ErrorMessage(), "User data is limited to") {
-			e.Code = CodeUserDataTooLong
-		}
+		e.Kind, e.Code = judge(api.ErrorCode(), api.ErrorMessage(), status)
 	case status >= http.StatusInternalServerError || unanswered(err):
 		e.Kind = capacity.Unavailable
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	smithy "github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -77,13 +79,19 @@ func TestWrapKinds(t *testing.T) {
 	}
 }
 
-func TestNewInstanceProfileIsTriedAgain(t *testing.T) {
+// EC2 does not know a new instance profile at once. The answer says that nothing was launched, so it is waited for and not
+// taken for a call that may have been carried out.
+func TestNewInstanceProfileIsWaitedFor(t *testing.T) {
 	const message = "Value (demo_1) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-	if got := kindOfAnswer("InvalidParameterValue", message, 400); got != capacity.Unavailable {
-		t.Errorf("kind = %q, want Unavailable: EC2 does not know the profile yet", got)
+	if kind, code := judge("InvalidParameterValue", message, 400); kind != capacity.NotReady || code != CodeProfileUnknown {
+		t.Errorf("kind %q, code %q, want NotReady, %s: EC2 does not know the profile yet", kind, code, CodeProfileUnknown)
 	}
-	if got := kindOfAnswer("InvalidParameterValue", "anything else", 400); got != capacity.Invalid {
-		t.Errorf("kind = %q, want Invalid", got)
+	if kind, code := judge("InvalidParameterValue", "anything else", 400); kind != capacity.Invalid || code != "InvalidParameterValue" {
+		t.Errorf("kind %q, code %q, want Invalid and EC2's own code", kind, code)
+	}
+	err := newFleetError(FleetRequest{}, ec2types.CreateFleetError{ErrorCode: aws.String("InvalidParameterValue"), ErrorMessage: aws.String(message)}, nil, nil)
+	if err.Kind != capacity.NotReady || err.Code != CodeProfileUnknown {
+		t.Errorf("inside a fleet's answer: kind %q, code %q, want NotReady, %s", err.Kind, err.Code, CodeProfileUnknown)
 	}
 }
 

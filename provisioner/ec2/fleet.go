@@ -155,7 +155,8 @@ func newFleetResult(req FleetRequest, out *ec2.CreateFleetOutput) FleetResult {
 
 func newFleetError(req FleetRequest, e ec2types.CreateFleetError, zones, reservations map[string]string) *capacity.Error {
 	code, message := aws.ToString(e.ErrorCode), aws.ToString(e.ErrorMessage)
-	out := &capacity.Error{Kind: kindOfAnswer(code, message, 0), Code: code, Err: errors.New(code + ": " + message)}
+	out := &capacity.Error{Err: errors.New(code + ": " + message)}
+	out.Kind, out.Code = judge(code, message, 0)
 	if o := overridesOf(e.LaunchTemplateAndOverrides); o.InstanceType != "" {
 		out.Offerings = []capacity.OfferingKey{{
 			InstanceType: string(o.InstanceType),

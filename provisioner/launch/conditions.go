@@ -23,6 +23,7 @@ const (
 	reasonUnavailable  = "InternalError"
 	reasonNotReady     = "NodeClassNotReady"
 	reasonTemplate     = "LaunchTemplateNotFound"
+	reasonProfile      = "InstanceProfileNameInvalid"
 	reasonFailed       = "LaunchFailed"
 )
 
@@ -38,8 +39,11 @@ func reasonOf(err error) string {
 	case capacity.Unavailable:
 		return reasonUnavailable
 	case capacity.NotReady, capacity.NotFound:
-		if codeOf(err) == ec2.CodeTemplateNotFound {
+		switch codeOf(err) {
+		case ec2.CodeTemplateNotFound:
 			return reasonTemplate
+		case ec2.CodeProfileUnknown:
+			return reasonProfile
 		}
 		return reasonNotReady
 	default:

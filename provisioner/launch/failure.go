@@ -23,6 +23,11 @@ const (
 	fastRetryMax = 10 * time.Second
 	slowRetry    = 30 * time.Second
 	slowRetryMax = 5 * time.Minute
+	// profileRetry to profileRetryMax are the pauses while EC2 does not know an instance profile; after profileSettle
+	// of them it is more than the delay between IAM and EC2, and people are told.
+	profileRetry    = 500 * time.Millisecond
+	profileRetryMax = 8 * time.Second
+	profileSettle   = time.Minute
 )
 
 // failedPartly deals with what a fleet could not bring.
@@ -61,6 +66,8 @@ func (r *run) failed(ctx context.Context, err error, req *request) error {
 		return err
 	case kind == capacity.Conflict:
 		return r.settle(ctx, err)
+	case codeOf(err) == ec2.CodeProfileUnknown:
+		return r.awaitProfile(ctx, err)
 	case kind == capacity.NotReady || kind == capacity.NotFound:
 		if req != nil && !r.ensured && codeOf(err) == ec2.CodeTemplateNotFound {
 			return r.ensure(ctx, req)
@@ -108,6 +115,23 @@ func (r *run) ensure(ctx context.Context, req *request) error {
 		}
 	}
 	r.ensured = true
+	return nil
+}
+
+// awaitProfile waits until EC2 knows the instance profile, which may have been made a moment ago. Nothing was launched.
+func (r *run) awaitProfile(ctx context.Context, err error) error {
+	now := r.l.Clock.Now()
+	if r.profileUntil.IsZero() {
+		r.profileUntil = now.Add(profileSettle)
+	}
+	if now.After(r.profileUntil) {
+		return r.slowly(ctx, err)
+	}
+	change := r.l.change()
+	if !r.sleep(ctx, backoff(profileRetry, profileRetryMax, r.profileTries, err), change) {
+		return err
+	}
+	r.profileTries++
 	return nil
 }
 

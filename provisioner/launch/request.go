@@ -36,8 +36,8 @@ type request struct {
 	templates []string
 	// later are templates to be made once the call is under way.
 	later []string
-	// booked addresses in each of the subnets, and places taken of the reservation.
-	booked int64
+	// booked are the addresses taken in each of the subnets, places those of the reservation.
+	booked map[string]*booking
 	places int32
 }
 
@@ -289,16 +289,16 @@ func (r *run) book(req *request) {
 	for _, o := range req.offerings {
 		perNode = min(perNode, o.Type.Capacity.Pods)
 	}
-	req.booked = perNode * int64(req.fleet.Count)
+	req.booked = map[string]*booking{}
 	for _, id := range req.subnets {
-		r.l.Subnets.book(id, req.booked)
+		req.booked[id] = r.l.Subnets.book(id, perNode*int64(req.fleet.Count))
 	}
 }
 
 // release gives back what book took.
 func (r *run) release(req *request) {
-	for _, id := range req.subnets {
-		r.l.Subnets.unbook(id, req.booked)
+	for id, b := range req.booked {
+		r.l.Subnets.unbook(id, b)
 	}
 }
 

@@ -53,6 +53,9 @@ type run struct {
 	told    string
 	// ensured is set once templates that EC2 did not know have been made.
 	ensured bool
+	// profileTries counts the waits for EC2 to learn of the instance profile, which are short until profileUntil.
+	profileTries int
+	profileUntil time.Time
 
 	// deadline ends the attempts; what EC2 has launched by then is finished all the same.
 	deadline  time.Time

@@ -41,7 +41,7 @@ type Subnets struct {
 
 	mu     sync.Mutex
 	free   map[string]int64
-	booked map[string][]booking
+	booked map[string][]*booking
 	full   map[string]time.Time // until when
 }
 
@@ -54,7 +54,7 @@ type booking struct {
 // NewSubnets returns an empty book; until the first refresh all subnets count as equally free. kube lists EC2NodeClasses
 // from a cache.
 func NewSubnets(finder SubnetFinder, kube client.Reader, clk clock.Clock) *Subnets {
-	return &Subnets{finder: finder, kube: kube, clock: clk, free: map[string]int64{}, booked: map[string][]booking{}, full: map[string]time.Time{}}
+	return &Subnets{finder: finder, kube: kube, clock: clk, free: map[string]int64{}, booked: map[string][]*booking{}, full: map[string]time.Time{}}
 }
 
 // Run refreshes the free addresses of the subnets of all classes every minute, until ctx ends.
@@ -128,17 +128,22 @@ func (s *Subnets) left(id string, now time.Time) int64 {
 	return free
 }
 
-// book takes addresses off a subnet until EC2 counts them itself.
-func (s *Subnets) book(id string, addresses int64) {
+// book takes addresses off a subnet until EC2 counts them itself, or unbook gives them back.
+func (s *Subnets) book(id string, addresses int64) *booking {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	s.booked[id] = append(slices.DeleteFunc(s.booked[id], func(b booking) bool { return !now.Before(b.until) }),
-		booking{addresses: addresses, until: now.Add(subnetSettle)})
+	b := &booking{addresses: addresses, until: now.Add(subnetSettle)}
+	s.booked[id] = append(slices.DeleteFunc(s.booked[id], func(b *booking) bool { return !now.Before(b.until) }), b)
+	return b
 }
 
-// unbook gives addresses back that were booked but not used.
-func (s *Subnets) unbook(id string, addresses int64) { s.book(id, -addresses) }
+// unbook gives addresses back that were booked but not used. A booking that has run out is given back already.
+func (s *Subnets) unbook(id string, b *booking) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.booked[id] = slices.DeleteFunc(s.booked[id], func(have *booking) bool { return have == b })
+}
 
 // exhausted notes that EC2 called the subnet full.
 func (s *Subnets) exhausted(id string) {

@@ -142,6 +142,9 @@ func describe(err error) string {
 	if e.Code == "" {
 		return fmt.Sprintf("asking AWS failed (%s)", e.Kind)
 	}
+	if e.Code == ec2.CodeProfileUnknown {
+		return "EC2 does not know the instance profile yet, which takes it up to a minute after it was made; if this stays, look in IAM whether status.instanceProfile exists and holds a role"
+	}
 	if action := ec2.Action(err); e.Kind == capacity.Unauthorized && action != "" {
 		return fmt.Sprintf("asking AWS failed with %s (%s): allow %s in the policy of Slipway's role", e.Code, e.Kind, action)
 	}
