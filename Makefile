@@ -126,10 +126,7 @@ contract: ## hold the emulator against moto, call by call (installs moto for the
 # The stock controller is a build of its own module; kube-scheduler comes from the product's pin.
 .PHONY: compare-build
 compare-build: k8s
-	@mkdir -p bin/compare
-	@echo "building the stock Karpenter controller" >&2
-	@$(GO) build -C test/compare -o ../../bin/compare/karpenter github.com/aws/karpenter-provider-aws/cmd/controller
-	@$(GO) build -ldflags "$(LDFLAGS)" -o bin/compare/kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler
+	@hack/compare.sh build
 
 .PHONY: compare-emulator
 compare-emulator: compare-build ## run the stock Karpenter controller against the emulator (building it takes minutes, once)
