@@ -57,7 +57,7 @@ type Judge interface {
 	Refused(ctx context.Context, view *capacity.View, gone []string, r *plan.Result, pods map[types.UID]*corev1.Pod) (map[types.UID]string, error)
 }
 
-// Rival says who but Slipway owns the node classes of karpenter.k8s.aws, empty if nobody; [Lease] is one.
+// Rival says who but Slipway owns the node classes of karpenter.k8s.aws, empty if nobody; view.Lease is one.
 type Rival interface {
 	Holder(ctx context.Context) (string, error)
 }

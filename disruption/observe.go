@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
@@ -63,7 +62,7 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 	for i := range pools.Items {
 		np := &pools.Items[i]
 		ref := np.Spec.Template.Spec.NodeClassRef
-		if managed(ref) && !c.managed(ref) {
+		if capacity.Managed(ref) && !c.managed(ref) {
 			s.yielded = append(s.yielded, np)
 		}
 		if !c.managed(ref) {
@@ -78,11 +77,6 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 		s.Pools[np.Name] = p
 	}
 	return nil
-}
-
-// managed reports whether the node class is of a kind Slipway knows.
-func managed(ref *karpv1.NodeClassReference) bool {
-	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == v1alpha1.Group)
 }
 
 func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {

@@ -33,6 +33,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/provisioner/interruption"
 	"github.com/slipway-sh/slipway/provisioner/nodeclass"
+	"github.com/slipway-sh/slipway/provisioner/view"
 )
 
 // requestShare is the part of the account's EC2 request budget this process keeps to; the scheduler has the rest.
@@ -71,7 +72,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	disrupted, err := addClaims(ctx, m, cloud, limits)
+	disrupted, err := addClaims(ctx, m, cloud, limits, karpenter(m, o))
 	if err != nil {
 		return nil, err
 	}
@@ -226,8 +227,17 @@ func address(host string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
+// karpenter tells whether Karpenter acts in the cluster: it may hold its lease in another namespace than this process does. Nil
+// if its lease has no name, and so cannot be looked for.
+func karpenter(m manager.Manager, o options) claim.Rival {
+	if o.LeaderElectionName == "" {
+		return nil
+	}
+	return &view.Lease{Live: m.GetAPIReader(), Name: o.LeaderElectionName, Clock: clock.RealClock{}}
+}
+
 // addClaims adds what looks after NodeClaims, Nodes and instances without either, and returns the counter of deleted claims.
-func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options) (disrupted *prometheus.CounterVec, err error) {
+func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts claim.Options, rival claim.Rival) (disrupted *prometheus.CounterVec, err error) {
 	if err := claim.AddIndexes(ctx, m.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
@@ -244,7 +254,7 @@ func addClaims(ctx context.Context, m manager.Manager, cloud *ec2.Client, opts c
 	if err := claim.NewNode(opts).SetupWithManager(m); err != nil {
 		return nil, fmt.Errorf("adding the Node reconciler: %w", err)
 	}
-	if err := m.Add(claim.NewCollector(opts, cloud)); err != nil {
+	if err := m.Add(claim.NewCollector(opts, cloud, rival)); err != nil {
 		return nil, fmt.Errorf("adding the collector: %w", err)
 	}
 	return measured.ClaimsDisrupted, nil
@@ -320,6 +330,9 @@ func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDry
 	}
 	if err := classes.SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the EC2NodeClass reconciler: %w", err)
+	}
+	if err := m.Add(&nodeclass.ProfileCollector{Live: m.GetAPIReader(), Store: cloud, Clock: clock.RealClock{}}); err != nil {
+		return fmt.Errorf("adding the collector of instance profiles: %w", err)
 	}
 	if err := (&nodeclass.ObserveReconciler{Kube: m.GetClient()}).SetupWithManager(m); err != nil {
 		return fmt.Errorf("adding the reconciler of observed capacity: %w", err)

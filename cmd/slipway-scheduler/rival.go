@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/slipway-sh/slipway/disruption"
+	"github.com/slipway-sh/slipway/provisioner/view"
 )
 
 // rivalEvery is how often it is asked who holds Karpenter's lease.
@@ -24,7 +24,7 @@ const unasked = "who holds Karpenter's leader lease is not known yet"
 // rival remembers who but Slipway holds Karpenter's leader lease, so that the API server is asked once for the planner, the
 // launcher and disruption. A nil rival is nobody ever.
 type rival struct {
-	lease *disruption.Lease
+	lease *view.Lease
 	said  atomic.Pointer[string]
 }
 
@@ -33,7 +33,7 @@ func newRival(live client.Reader, name string) *rival {
 	if name == "" {
 		return nil
 	}
-	return &rival{lease: &disruption.Lease{Live: live, Name: name, Clock: clock.RealClock{}}}
+	return &rival{lease: &view.Lease{Live: live, Name: name, Clock: clock.RealClock{}}}
 }
 
 // Holder implements disruption.Rival with the last answer, which run keeps young.

@@ -4,8 +4,12 @@
 package capacity
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/api/v1alpha1"
 )
 
 // Pool is a NodePool with its node class resolved: what may be bought, on what terms.
@@ -49,6 +53,18 @@ type Pool struct {
 	Reservations map[string]int
 	// Daemons are the daemonset pods a new node may get; which of them it does get depends on its labels and taints.
 	Daemons []*Class
+}
+
+// ClassKind is the kind of the node classes Slipway launches for.
+const ClassKind = "EC2NodeClass"
+
+// ClassGroups are the API groups by which pools and claims name an EC2NodeClass: its own, and Slipway's, which a Karpenter that
+// runs beside leaves alone.
+func ClassGroups() []string { return []string{"karpenter.k8s.aws", v1alpha1.Group} }
+
+// Managed reports whether pools and claims with this reference are Slipway's to look after.
+func Managed(ref *karpv1.NodeClassReference) bool {
+	return ref != nil && ref.Kind == ClassKind && slices.Contains(ClassGroups(), ref.Group)
 }
 
 // ClassRef identifies a node class (EC2NodeClass).

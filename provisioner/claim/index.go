@@ -64,12 +64,6 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
-// managed reports whether the claim's node class is of a kind Slipway owns.
-func managed(c *karpv1.NodeClaim) bool {
-	ref := c.Spec.NodeClassRef
-	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == "slipway.sh")
-}
-
 // launchIDs are the values of the launch tag that the claim's instance may have: the UID always, the group's id for claims
 // that share a launch. Package launch shortens a group id that is too long for a client token the same way.
 func launchIDs(c *karpv1.NodeClaim) (own, group string) {

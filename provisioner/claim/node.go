@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // NodeReconciler looks after Nodes that are deleted: by hand, or left over.
@@ -51,7 +53,7 @@ func (r *NodeReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
-		if claim.DeletionTimestamp != nil || !managed(claim) {
+		if claim.DeletionTimestamp != nil || !capacity.Managed(claim.Spec.NodeClassRef) {
 			continue // its own reconciler is at it
 		}
 		if err := r.Kube.Delete(ctx, claim, client.Preconditions{UID: new(claim.UID)}); client.IgnoreNotFound(err) != nil {
@@ -72,7 +74,7 @@ func ours(node *corev1.Node) bool {
 	if !strings.HasPrefix(node.Spec.ProviderID, "aws:///") {
 		return false
 	}
-	for _, group := range []string{"karpenter.k8s.aws", "slipway.sh"} {
+	for _, group := range capacity.ClassGroups() {
 		if _, ok := node.Labels[group+"/ec2nodeclass"]; ok {
 			return true
 		}

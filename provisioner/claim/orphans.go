@@ -26,15 +26,22 @@ type Inventory interface {
 	ClusterInstances(ctx context.Context) ([]ec2.Instance, error)
 }
 
+// Rival says who but Slipway launches instances of the cluster, empty if nobody; view.Lease is one.
+type Rival interface {
+	Holder(ctx context.Context) (string, error)
+}
+
 // Collector ends instances without a claim and claims without an instance.
 type Collector struct {
 	Options
 	inventory Inventory
+	rival     Rival
 }
 
-// NewCollector returns a collector.
-func NewCollector(o Options, inventory Inventory) *Collector {
-	return &Collector{Options: o.withDefaults(), inventory: inventory}
+// NewCollector returns a collector. Instances that Karpenter launched are ended only while the rival says that nobody else
+// acts; without one they are left alone.
+func NewCollector(o Options, inventory Inventory, rival Rival) *Collector {
+	return &Collector{Options: o.withDefaults(), inventory: inventory, rival: rival}
 }
 
 // NeedLeaderElection says that only the leader collects.
@@ -73,12 +80,18 @@ func (c *Collector) claims(ctx context.Context, from client.Reader) ([]karpv1.No
 	if err := from.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	return slices.DeleteFunc(list.Items, func(n karpv1.NodeClaim) bool { return !managed(&n) }), nil
+	return slices.DeleteFunc(list.Items, func(n karpv1.NodeClaim) bool { return !capacity.Managed(n.Spec.NodeClassRef) }), nil
 }
 
 // endOrphans terminates instances no claim stands for.
 func (c *Collector) endOrphans(ctx context.Context, instances []ec2.Instance, claims []karpv1.NodeClaim) error {
-	if len(orphans(instances, claims, c.Clock.Now().Add(-c.OrphanAge))) == 0 {
+	before := c.Clock.Now().Add(-c.OrphanAge)
+	found := orphans(instances, claims, before)
+	if slices.ContainsFunc(found, foreign) && !c.alone(ctx) {
+		instances = slices.DeleteFunc(slices.Clone(instances), foreign)
+		found = slices.DeleteFunc(found, foreign)
+	}
+	if len(found) == 0 {
 		return nil
 	}
 	// A cache can be behind. Before anything is ended, the API server itself is asked.
@@ -86,8 +99,7 @@ func (c *Collector) endOrphans(ctx context.Context, instances []ec2.Instance, cl
 	if err != nil {
 		return err
 	}
-	found := orphans(instances, claims, c.Clock.Now().Add(-c.OrphanAge))
-	if len(found) == 0 {
+	if found = orphans(instances, claims, before); len(found) == 0 {
 		return nil
 	}
 	ids := make([]string, len(found))
@@ -108,9 +120,28 @@ func (c *Collector) endOrphans(ctx context.Context, instances []ec2.Instance, cl
 	return nil
 }
 
-// orphans returns the instances launched by Slipway before the instant that no claim has and none is waiting for. A launch
+// foreign reports whether an instance was launched by Karpenter.
+func foreign(i ec2.Instance) bool { return i.Tags[ec2.TagLaunch] == "" }
+
+// alone reports whether nobody but Slipway launches instances of the cluster. If that is not known, somebody may.
+func (c *Collector) alone(ctx context.Context) bool {
+	if c.rival == nil {
+		return false
+	}
+	holder, err := c.rival.Holder(ctx)
+	switch {
+	case err != nil:
+		log.FromContext(ctx).Info("instances of Karpenter's without a claim are left alone: whether it runs is not known", "reason", err.Error())
+	case holder != "":
+		log.FromContext(ctx).V(1).Info("instances of Karpenter's without a claim are left to it", "reason", holder)
+	}
+	return err == nil && holder == ""
+}
+
+// orphans returns the instances launched before the instant that no claim has and none is waiting for. A launch of Slipway's
 // with fewer waiting claims than spare instances keeps the first ones in the order of their ids, in which package launch
-// hands them out.
+// hands them out. One of Karpenter's bears no name of a claim: a claim without instance is launched anew, so that none
+// waits for it, and Karpenter's own rule holds (the tags of cluster, pool and class, and no claim).
 func orphans(instances []ec2.Instance, claims []karpv1.NodeClaim, before time.Time) []ec2.Instance {
 	owned, waiting := map[string]bool{}, map[string]int{}
 	for i := range claims {
@@ -127,10 +158,12 @@ func orphans(instances []ec2.Instance, claims []karpv1.NodeClaim, before time.Ti
 	var out []ec2.Instance
 	for _, i := range slices.SortedFunc(slices.Values(instances), func(a, b ec2.Instance) int { return strings.Compare(a.ID, b.ID) }) {
 		launch := i.Tags[ec2.TagLaunch]
-		if launch == "" || owned[i.ID] || i.State == "shutting-down" || i.State == "terminated" {
+		switch {
+		case owned[i.ID] || i.State == "shutting-down" || i.State == "terminated":
 			continue
-		}
-		if waiting[launch] > 0 {
+		case foreign(i) && (i.Tags[ec2.TagClusterName] == "" || i.Tags[ec2.TagNodePool] == "" || i.Tags[ec2.TagNodeClass] == ""):
+			continue
+		case waiting[launch] > 0:
 			waiting[launch]--
 			continue
 		}

@@ -4,6 +4,8 @@
 package claim
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -64,7 +66,11 @@ func TestOrphans(t *testing.T) {
 			[]karpv1.NodeClaim{waiting("a", "h")},
 			[]string{"i-1"},
 		},
-		{"launched by Karpenter", []ec2.Instance{{ID: "i-1", State: "running", LaunchTime: old, Tags: map[string]string{"karpenter.sh/nodeclaim": "x"}}}, nil, nil},
+		{"launched by Karpenter, claim is gone", []ec2.Instance{karpenters("i-1", old)}, nil, []string{"i-1"}},
+		{"launched by Karpenter, claim has it", []ec2.Instance{karpenters("i-1", old)}, []karpv1.NodeClaim{has("x", "", "i-1")}, nil},
+		{"launched by Karpenter, too young to tell", []ec2.Instance{karpenters("i-1", young)}, nil, nil},
+		{"launched by Karpenter, a claim waits, which is launched anew", []ec2.Instance{karpenters("i-1", old)}, []karpv1.NodeClaim{waiting("x", "")}, []string{"i-1"}},
+		{"not of a class", []ec2.Instance{{ID: "i-1", State: "running", LaunchTime: old, Tags: map[string]string{ec2.TagNodePool: "p", ec2.TagClusterName: "demo"}}}, nil, nil},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -103,7 +109,7 @@ func TestCollect(t *testing.T) {
 	listed := inventory(func() []ec2.Instance {
 		return []ec2.Instance{r.cloud.instances["i-1"], r.cloud.instances["i-2"], r.cloud.instances["i-7"]}
 	})
-	if err := NewCollector(r.options(), listed).Collect(r.ctx()); err != nil {
+	if err := NewCollector(r.options(), listed, nil).Collect(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" {
@@ -130,13 +136,53 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// karpenters is an instance that Karpenter launched.
+func karpenters(id string, launched time.Time) ec2.Instance {
+	return ec2.Instance{ID: id, Zone: "us-east-1a", State: "running", LaunchTime: launched, Tags: map[string]string{
+		ec2.TagClusterPrefix + "demo": "owned", ec2.TagClusterName: "demo", ec2.TagNodePool: "p", ec2.TagNodeClass: "default",
+	}}
+}
+
+// rival answers as it is told.
+type rival struct {
+	holder string
+	err    error
+}
+
+func (r rival) Holder(context.Context) (string, error) { return r.holder, r.err }
+
+// What Karpenter launched and lost is ended as Karpenter would, once it is known not to run.
+func TestKarpentersOrphans(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rival Rival
+		want  []string
+	}{
+		"it is gone":         {rival{}, []string{"i-1", "i-2"}},
+		"it runs":            {rival{holder: "lease karpenter/karpenter-leader-election is held by karpenter-1_x"}, []string{"i-2"}},
+		"nobody knows":       {rival{err: errors.New("forbidden")}, []string{"i-2"}},
+		"it cannot be asked": {nil, []string{"i-2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			old := r.clock.Now().Add(-time.Minute)
+			r.cloud.instances["i-1"], r.cloud.instances["i-2"] = karpenters("i-1", old), instance("i-2", "nobody", old)
+			if err := NewCollector(r.options(), r.cloud, tc.rival).Collect(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, r.cloud.terminated); d != "" {
+				t.Errorf("terminated (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // TestStaleCacheEndsNothing shows that the API server has the last word.
 func TestStaleCacheEndsNothing(t *testing.T) {
 	r := newRig(t, builder.NodeClaim("fresh").UID("fresh").Obj())
 	r.cloud.instances["i-1"] = instance("i-1", "fresh", r.clock.Now().Add(-time.Minute))
 	o := r.options()
 	o.Kube, o.Live = newRig(t).kube, client.Reader(r.kube) // the cache has not seen the claim
-	if err := NewCollector(o, r.cloud).Collect(r.ctx()); err != nil {
+	if err := NewCollector(o, r.cloud, nil).Collect(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.cloud.terminated) != 0 {

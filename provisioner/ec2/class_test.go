@@ -276,7 +276,7 @@ func TestProfileName(t *testing.T) {
 	if got, want := c.profilePath(class), "/karpenter/us-east-1/demo/u-1/"; got != want {
 		t.Errorf("path = %q, want %q", got, want)
 	}
-	if got := roleName("path/to/role"); got != "role" {
+	if got := RoleName("path/to/role"); got != "role" {
 		t.Errorf("roleName = %q, want role", got)
 	}
 }

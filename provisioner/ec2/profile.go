@@ -36,7 +36,7 @@ func (c *Client) EnsureInstanceProfile(ctx context.Context, class *v1.EC2NodeCla
 	if c.opts.IsolatedVPC {
 		return "", invalid("spec.role: IAM cannot be reached from an isolated VPC to make an instance profile; set spec.instanceProfile instead")
 	}
-	role := roleName(class.Spec.Role)
+	role := RoleName(class.Spec.Role)
 	profiles, err := c.profilesOf(ctx, class)
 	if err != nil {
 		return "", err
@@ -139,21 +139,16 @@ func (c *Client) deleteProfile(ctx context.Context, p iamtypes.InstanceProfile) 
 
 // profilesOf lists the profiles made for the class, which its path tells.
 func (c *Client) profilesOf(ctx context.Context, class *v1.EC2NodeClass) ([]iamtypes.InstanceProfile, error) {
-	var out []iamtypes.InstanceProfile
-	pages := iam.NewListInstanceProfilesPaginator(c.iam, &iam.ListInstanceProfilesInput{PathPrefix: aws.String(c.profilePath(class))})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err != nil {
-			return nil, wrap(err, "listing instance profiles")
-		}
-		out = append(out, page.InstanceProfiles...)
-	}
-	return out, nil
+	return c.profilesUnder(ctx, c.profilePath(class))
 }
 
 // profilePath is Karpenter's: its IAM policy and its own collection of unused profiles are built on it.
 func (c *Client) profilePath(class *v1.EC2NodeClass) string {
-	return fmt.Sprintf("/karpenter/%s/%s/%s/", c.opts.Region, c.opts.ClusterName, class.UID)
+	return c.profileRoot() + string(class.UID) + "/"
+}
+
+func (c *Client) profileRoot() string {
+	return fmt.Sprintf("/karpenter/%s/%s/", c.opts.Region, c.opts.ClusterName)
 }
 
 // profileName has Karpenter's form, the cluster's name and a number, but is the same each time for the same class and role.
@@ -165,8 +160,8 @@ func (c *Client) profileName(class *v1.EC2NodeClass, role string) string {
 	return fmt.Sprintf("%s_%d", c.opts.ClusterName, h.Sum64())
 }
 
-// roleName drops the path of a role, which instance profiles do not take.
-func roleName(role string) string { return role[strings.LastIndex(role, "/")+1:] }
+// RoleName is the name of a role as instance profiles hold it: without its path.
+func RoleName(role string) string { return role[strings.LastIndex(role, "/")+1:] }
 
 func profileRole(p iamtypes.InstanceProfile) string {
 	if len(p.Roles) == 0 {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -214,6 +216,43 @@ func TestInstanceProfileAfterAnInterruptedCall(t *testing.T) {
 	}
 	if n := count(emu, "CreateInstanceProfile"); n != 1 {
 		t.Errorf("%d profiles were made, want 1", n)
+	}
+}
+
+// A profile is deleted with its role, unless an instance has it.
+func TestUnusedInstanceProfile(t *testing.T) {
+	_, c := start(t)
+	class, tmpl := launchable(t, c)
+	if err := c.EnsureTemplate(t.Context(), tmpl); err != nil {
+		t.Fatal(err)
+	}
+	fleet, err := c.Fleet(t.Context(), request(class, tmpl, "token", 1))
+	if err != nil || len(fleet.Instances) != 1 {
+		t.Fatalf("Fleet = %+v, err %v; want an instance", fleet, err)
+	}
+	found, err := c.InstanceProfiles(t.Context())
+	want := []ec2.InstanceProfile{{Name: class.Status.InstanceProfile, Role: "KarpenterNodeRole-demo", Class: class.UID}}
+	if d := cmp.Diff(want, found, cmpopts.IgnoreFields(ec2.InstanceProfile{}, "ARN")); err != nil || d != "" {
+		t.Fatalf("InstanceProfiles, err %v (-want +got):\n%s", err, d)
+	}
+	if err := c.DeleteInstanceProfile(t.Context(), found[0]); capacity.KindOf(err) != capacity.Conflict {
+		t.Errorf("deleting the profile of an instance: err = %v, want kind Conflict", err)
+	}
+	if err := c.Terminate(t.Context(), []string{fleet.Instances[0].ID}); err != nil {
+		t.Fatal(err)
+	}
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := c.DeleteInstanceProfile(ctx, found[0])
+		if capacity.KindOf(err) == capacity.Conflict {
+			return false, nil // still shutting down
+		}
+		return true, err
+	})
+	if err != nil {
+		t.Fatalf("deleting: %v", err)
+	}
+	if found, err := c.InstanceProfiles(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("InstanceProfiles = %+v, err %v; want none", found, err)
 	}
 }
 

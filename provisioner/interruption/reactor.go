@@ -145,18 +145,12 @@ func (r *Reactor) instance(ctx context.Context, n notice, id string) (ours bool,
 	}
 	var errs []error
 	for i := range claims.Items {
-		if c := &claims.Items[i]; managed(c) {
+		if c := &claims.Items[i]; capacity.Managed(c.Spec.NodeClassRef) {
 			ours = true
 			errs = append(errs, r.once(ctx, n, c))
 		}
 	}
 	return ours, errors.Join(errs...)
-}
-
-// managed reports whether the claim's node class is of a kind Slipway owns.
-func managed(c *karpv1.NodeClaim) bool {
-	ref := c.Spec.NodeClassRef
-	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == "slipway.sh")
 }
 
 // ends reports whether the notice means that the node has to go.

@@ -24,12 +24,6 @@ const (
 	maxID    = maxToken - 8
 )
 
-// managed reports whether the claim's node class is of a kind Slipway launches for.
-func managed(c *karpv1.NodeClaim) bool {
-	ref := c.Spec.NodeClassRef
-	return ref != nil && ref.Kind == "EC2NodeClass" && (ref.Group == "karpenter.k8s.aws" || ref.Group == "slipway.sh")
-}
-
 // launchID is what the claim's instance is tagged with and its client tokens begin with. A group id that is too long
 // for a token is replaced by its digest.
 func launchID(c *karpv1.NodeClaim) string {

@@ -222,7 +222,7 @@ func groups(claims []*karpv1.NodeClaim, trusted bool) []group {
 	byID := map[string]int{}
 	var out []group
 	for _, c := range claims {
-		if !managed(c) || c.Status.ProviderID != "" || c.DeletionTimestamp != nil {
+		if !capacity.Managed(c.Spec.NodeClassRef) || c.Status.ProviderID != "" || c.DeletionTimestamp != nil {
 			continue
 		}
 		id := launchID(c)

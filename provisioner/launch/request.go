@@ -308,7 +308,7 @@ func classOf(ctx context.Context, kube client.Reader, claim *karpv1.NodeClaim) (
 	notReady := func(format string, args ...any) error {
 		return &capacity.Error{Kind: capacity.NotReady, Err: fmt.Errorf("EC2NodeClass %q "+format, append([]any{ref.Name}, args...)...)}
 	}
-	if !managed(claim) {
+	if !capacity.Managed(claim.Spec.NodeClassRef) {
 		return nil, notReady("of group %q is not served", ref.Group)
 	}
 	class := &v1.EC2NodeClass{}

@@ -158,7 +158,7 @@ func (t *Templates) sync(ctx context.Context) error {
 // namesOf names the templates of a pool; none if its class is not ready.
 func (t *Templates) namesOf(ctx context.Context, pool *karpv1.NodePool) ([]string, error) {
 	claim := &karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{NodeClassRef: pool.Spec.Template.Spec.NodeClassRef}}
-	if !managed(claim) || pool.DeletionTimestamp != nil {
+	if !capacity.Managed(claim.Spec.NodeClassRef) || pool.DeletionTimestamp != nil {
 		return nil, nil
 	}
 	class, err := classOf(ctx, t.kube, claim)

@@ -88,7 +88,7 @@ func drain(queue workqueue.TypedDelayingInterface[string]) (names []string, open
 func (l *Launcher) claimHandler(ctx context.Context, queue workqueue.TypedDelayingInterface[string]) toolscache.ResourceEventHandler {
 	seen := func(obj any, appeared bool) {
 		c, ok := obj.(*karpv1.NodeClaim)
-		if !ok || !managed(c) {
+		if !ok || !capacity.Managed(c.Spec.NodeClassRef) {
 			return
 		}
 		l.avoid(c)
@@ -196,7 +196,7 @@ func (l *Launcher) adopt(ctx context.Context, names []string) (later []string, e
 	for i := range all.Items {
 		c := &all.Items[i]
 		id := launchID(c)
-		if !managed(c) || !ids[id] {
+		if !capacity.Managed(c.Spec.NodeClassRef) || !ids[id] {
 			continue
 		}
 		if instance := instanceID(c.Status.ProviderID); instance != "" {

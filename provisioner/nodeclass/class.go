@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
@@ -133,7 +134,7 @@ func controllerOptions() controller.Options {
 
 func classOfClaim(_ context.Context, o client.Object) []reconcile.Request {
 	claim, ok := o.(*karpv1.NodeClaim)
-	if !ok || !Managed(claim.Spec.NodeClassRef) {
+	if !ok || !capacity.Managed(claim.Spec.NodeClassRef) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: claim.Spec.NodeClassRef.Name}}}

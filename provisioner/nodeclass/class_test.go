@@ -458,6 +458,10 @@ func TestClassOfClaim(t *testing.T) {
 	if diff := cmp.Diff(want, classOfClaim(t.Context(), claim("c", "p", nil))); diff != "" {
 		t.Errorf("class of a claim (-want +got):\n%s", diff)
 	}
+	own := claim("c", "p", func(c *karpv1.NodeClaim) { c.Spec.NodeClassRef.Group = "slipway.sh" })
+	if diff := cmp.Diff(want, classOfClaim(t.Context(), own)); diff != "" {
+		t.Errorf("class of a claim that Karpenter leaves alone (-want +got):\n%s", diff)
+	}
 	foreign := claim("c", "p", func(c *karpv1.NodeClaim) { c.Spec.NodeClassRef.Group = "other" })
 	if got := classOfClaim(t.Context(), foreign); got != nil {
 		t.Errorf("class of another provider's claim = %v, want none", got)

@@ -9,6 +9,8 @@
 //   - [ClassReconciler] resolves an EC2NodeClass: subnets, security groups, images,
 //     instance profile, and whether its spec can be carried out. When a class is
 //     deleted and its last NodeClaim gone, it deletes what was made for the class.
+//   - [ProfileCollector] deletes instance profiles that no class, claim or instance uses
+//     any more.
 //   - [ObserveReconciler] writes what the nodes of a class turned out to have into an
 //     annotation of the class, which the catalogue goes by.
 //   - [PoolReconciler] says of a NodePool whether its spec is valid and its class

@@ -11,6 +11,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 )
 
 // stamp is a hash under the version of its rule, with the annotations that hold the two.
@@ -65,7 +67,7 @@ func claimsOf(ctx context.Context, kube client.Client, class string) ([]karpv1.N
 	}
 	var out []karpv1.NodeClaim
 	for _, c := range list.Items {
-		if Managed(c.Spec.NodeClassRef) && c.Spec.NodeClassRef.Name == class {
+		if capacity.Managed(c.Spec.NodeClassRef) && c.Spec.NodeClassRef.Name == class {
 			out = append(out, c)
 		}
 	}

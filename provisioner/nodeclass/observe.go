@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
@@ -47,7 +48,7 @@ func observeLater() handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(o client.Object, q queue) {
 		claim, ok := o.(*karpv1.NodeClaim)
-		if ok && initialized(claim) && Managed(claim.Spec.NodeClassRef) {
+		if ok && initialized(claim) && capacity.Managed(claim.Spec.NodeClassRef) {
 			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: claim.Spec.NodeClassRef.Name}}, observeAfter)
 		}
 	}

@@ -76,7 +76,7 @@ func (r *PoolReconciler) poolsOfClass(ctx context.Context, o client.Object) []re
 	}
 	var out []reconcile.Request
 	for _, p := range pools.Items {
-		if ref := p.Spec.Template.Spec.NodeClassRef; Managed(ref) && ref.Name == o.GetName() {
+		if ref := p.Spec.Template.Spec.NodeClassRef; capacity.Managed(ref) && ref.Name == o.GetName() {
 			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: p.Name}})
 		}
 	}
@@ -104,7 +104,7 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, req reconcile.Request) (
 	if err := r.Kube.Get(ctx, req.NamespacedName, pool); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !Managed(pool.Spec.Template.Spec.NodeClassRef) {
+	if !capacity.Managed(pool.Spec.Template.Spec.NodeClassRef) {
 		return reconcile.Result{}, nil
 	}
 	err := r.reconcile(ctx, pool)
@@ -208,16 +208,16 @@ func (r *PoolReconciler) judgeClass(ctx context.Context, pool *karpv1.NodePool, 
 	ready := readyCondition(class)
 	switch {
 	case err != nil:
-		reason, message = reasonClassNotFound, fmt.Sprintf("%s %q does not exist", classKind, name)
+		reason, message = reasonClassNotFound, fmt.Sprintf("%s %q does not exist", capacity.ClassKind, name)
 	case !class.DeletionTimestamp.IsZero():
-		reason, message = reasonClassTerminating, fmt.Sprintf("%s %q is being deleted", classKind, name)
+		reason, message = reasonClassTerminating, fmt.Sprintf("%s %q is being deleted", capacity.ClassKind, name)
 	case ready.IsTrue():
 		conditions.SetTrue(karpv1.ConditionTypeNodeClassReady)
 		return nil
 	case ready.IsFalse():
-		reason, message = ready.Reason, fmt.Sprintf("%s %q is not ready: %s", classKind, name, complaints(class))
+		reason, message = ready.Reason, fmt.Sprintf("%s %q is not ready: %s", capacity.ClassKind, name, complaints(class))
 	default:
-		reason, message = reasonClassUnknown, fmt.Sprintf("%s %q is not ready yet: %s", classKind, name, complaints(class))
+		reason, message = reasonClassUnknown, fmt.Sprintf("%s %q is not ready yet: %s", capacity.ClassKind, name, complaints(class))
 	}
 	conditions.SetFalse(karpv1.ConditionTypeNodeClassReady, reason, message)
 	return nil

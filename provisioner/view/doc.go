@@ -8,7 +8,7 @@
 // It only reads, from informer caches. What the caches do not show yet (claims
 // created a moment ago, pods reserved on a node) is given to Build by the caller.
 // It never decides anything: a pool that cannot be used is in the view with the
-// reason.
+// reason. Who but Slipway acts in the cluster is asked apart ([Lease]).
 //
 // A view of a large cluster costs what has changed since the last one: a builder
 // that follows informers (Follow) keeps the nodes of its last view and converts

@@ -169,7 +169,7 @@ func Blocked(np *karpv1.NodePool, class *v1.EC2NodeClass) string {
 		return fmt.Sprintf("NodePool %q keeps a fixed number of nodes (spec.replicas)", np.Name)
 	case !np.DeletionTimestamp.IsZero():
 		return fmt.Sprintf("NodePool %q is being deleted", np.Name)
-	case ref.Kind != "EC2NodeClass":
+	case ref.Kind != capacity.ClassKind:
 		return fmt.Sprintf("NodePool %q: spec.template.spec.nodeClassRef.kind %q is not one Slipway can launch (EC2NodeClass)", np.Name, ref.Kind)
 	case class == nil:
 		return fmt.Sprintf("EC2NodeClass %q does not exist", ref.Name)
