@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-
-	"github.com/slipway-sh/slipway/api/v1alpha1"
 )
 
 // Pool is a NodePool with its node class resolved: what may be bought, on what terms.
@@ -60,7 +58,7 @@ const ClassKind = "EC2NodeClass"
 
 // ClassGroups are the API groups by which pools and claims name an EC2NodeClass: its own, and Slipway's, which a Karpenter that
 // runs beside leaves alone.
-func ClassGroups() []string { return []string{"karpenter.k8s.aws", v1alpha1.Group} }
+func ClassGroups() []string { return []string{"karpenter.k8s.aws", "slipway.sh"} }
 
 // Managed reports whether pools and claims with this reference are Slipway's to look after.
 func Managed(ref *karpv1.NodeClassReference) bool {
