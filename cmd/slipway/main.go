@@ -29,11 +29,14 @@ func run() int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(planCommand(), explainCommand(), lintCommand(), demoCommand(), clusterCommand())
+	root.AddCommand(planCommand(), explainCommand(), lintCommand(), migrateCommand(), demoCommand(), clusterCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "slipway: %v\n", err)
 		if errors.Is(err, errUnplaced) {
 			return exitUnplaced
+		}
+		if e, ok := errors.AsType[exitError](err); ok {
+			return e.code
 		}
 		return 1
 	}

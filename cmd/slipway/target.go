@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -43,22 +44,63 @@ func (c *target) addFlags(cmd *cobra.Command) {
 
 // connect returns a reader of the cluster and the namespace that was chosen.
 func (c *target) connect() (kube client.Reader, namespace string, err error) {
-	deferred := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&c.rules, &c.overrides)
-	config, err := deferred.ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, "", errors.New("no cluster is configured: set KUBECONFIG or --kubeconfig")
-	}
+	config, err := c.config()
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, "", err
 	}
-	if namespace, _, err = deferred.Namespace(); err != nil {
+	if namespace, _, err = c.deferred().Namespace(); err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.Timeout = answerWithin
-	config.WarningHandler = rest.NoWarnings{}
-	c.host = config.Host
 	kube, err = client.New(config, client.Options{Scheme: scheme.Scheme})
 	return kube, namespace, c.explainError(err)
+}
+
+// writer returns a client for the kinds of the scheme.
+func (c *target) writer(kinds *runtime.Scheme) (client.Client, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = answerWithin
+	kube, err := client.New(config, client.Options{Scheme: kinds})
+	return kube, c.explainError(err)
+}
+
+// minor is that of the API server's version.
+func (c *target) minor() (string, error) {
+	config, err := c.config()
+	if err != nil {
+		return "", err
+	}
+	config.Timeout = answerWithin
+	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return "", fmt.Errorf("asking for the API server's version: %w", err)
+	}
+	version, err := discoverer.ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("asking for the API server's version: %w", err)
+	}
+	return version.Minor, nil
+}
+
+func (c *target) deferred() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&c.rules, &c.overrides)
+}
+
+// config says how the chosen cluster is reached; its requests have no bound in time yet.
+func (c *target) config() (*rest.Config, error) {
+	config, err := c.deferred().ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is configured: set KUBECONFIG or --kubeconfig")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.WarningHandler = rest.NoWarnings{}
+	c.host = config.Host
+	return config, nil
 }
 
 // explainError says what is wrong with reaching a cluster and what to do, in one sentence.
