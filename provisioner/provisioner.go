@@ -174,6 +174,9 @@ func (p *Provisioner) AwaitLead(ctx context.Context) bool {
 // Drained tells that the scheduler's active queue is empty.
 func (p *Provisioner) Drained() { p.batch.Drained() }
 
+// Queued tells how many pods are in it.
+func (p *Provisioner) Queued(n int) { p.batch.Queued(n) }
+
 // Drain has Run end with the batch it is planning and waits for that; false if ctx ends first. To be called once. Pods that
 // are offered from then on are left to the process that leads next.
 func (p *Provisioner) Drain(ctx context.Context) bool {
@@ -217,11 +220,15 @@ func (p *Provisioner) Run(ctx context.Context) error {
 		}
 	}()
 	for {
-		pods, err := p.batch.Next(intake)
-		if err != nil {
+		batch, err := p.batch.Next(intake)
+		switch {
+		case err != nil:
 			return nil
+		case batch.Open:
+			p.early(ctx, batch)
+		default:
+			p.step(ctx, batch.Pods)
 		}
-		p.step(ctx, pods)
 	}
 }
 

@@ -224,7 +224,9 @@ func (w *world) schedule() {
 		}
 		uid := w.queue[0]
 		w.queue = w.queue[1:]
+		queued := len(w.queue)
 		w.mu.Unlock()
+		w.Queued(queued)
 		for _, p := range w.all() {
 			if p.UID == uid && p.Spec.NodeName == "" {
 				w.cycle(p)

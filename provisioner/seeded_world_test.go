@@ -298,7 +298,7 @@ func (w *world) start() {
 	p := New(Options{
 		Kube: w.api, Pods: w.cluster.Pods(), Views: view.New(w.cluster.Source()), Gate: worldGate{w, ctx}, Nominator: fakeNominator{w.diary},
 		Launcher: w, Events: fakeEvents{w.diary}, Owners: w, LookAhead: 100, Clock: clock.RealClock{}, Metrics: metrics, Logger: logr.Discard(),
-		Batch: demand.Options{MaxAge: time.Second, MaxSize: 1000},
+		Batch: demand.Options{MaxAge: time.Second, MaxSize: 1000, Look: 3},
 	})
 	p.nodes = w.cluster.Nodes()
 	w.Provisioner = p

@@ -34,6 +34,9 @@ const (
 	DefaultBatchDebounce = 0
 	// DefaultBatchMax bounds how long a batch may stay open while pods keep coming.
 	DefaultBatchMax = 100 * time.Millisecond
+	// DefaultEarlyLaunch is how many pods a batch that is still open has when its full nodes are launched for the first time:
+	// some milliseconds of scheduling cycles, and more than what comes one by one.
+	DefaultEarlyLaunch = 16
 	// DefaultLookAhead bounds what one step plans for pods that do not exist yet; what it leaves out is planned with the
 	// next pod of the same owner.
 	DefaultLookAhead = 5000
@@ -52,6 +55,9 @@ type SlipwayArgs struct {
 	BatchDebounce *metav1.Duration `json:"batchDebounce,omitempty"`
 	// BatchMax is the longest time between the first pod of a batch and its plan.
 	BatchMax *metav1.Duration `json:"batchMax,omitempty"`
+	// EarlyLaunch is how many pods have to have come for the nodes that are full already to be launched while the batch is
+	// still open; that is looked at again whenever four times as many have come. Zero has all nodes wait for the batch to close.
+	EarlyLaunch *int32 `json:"earlyLaunch,omitempty"`
 	// LookAhead is the most pods planned in one step before their owners have created them. Zero turns look-ahead off.
 	LookAhead *int32 `json:"lookAhead,omitempty"`
 	// GateDeadline is the longest time a pod stays parked without being looked
@@ -145,6 +151,9 @@ func (a *SlipwayArgs) setDefaults() {
 	if a.ProvisionFirst == nil {
 		a.ProvisionFirst = new(false)
 	}
+	if a.EarlyLaunch == nil {
+		a.EarlyLaunch = new(int32(DefaultEarlyLaunch))
+	}
 	if a.LookAhead == nil {
 		a.LookAhead = new(int32(DefaultLookAhead))
 	}
@@ -163,6 +172,9 @@ func (a *SlipwayArgs) validate() field.ErrorList {
 	}
 	if a.BatchMax.Duration <= 0 || a.BatchMax.Duration < a.BatchDebounce.Duration {
 		errs = append(errs, field.Invalid(field.NewPath("batchMax"), a.BatchMax.Duration.String(), "must be positive and not below batchDebounce"))
+	}
+	if *a.EarlyLaunch < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("earlyLaunch"), *a.EarlyLaunch, "must not be negative"))
 	}
 	if *a.LookAhead < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("lookAhead"), *a.LookAhead, "must not be negative"))

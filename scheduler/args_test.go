@@ -37,6 +37,7 @@ func TestDecodeArgs(t *testing.T) {
 		{name: "negative debounce", raw: `{"batchDebounce":"-1ms"}`, wantErr: "batchDebounce"},
 		{name: "max below debounce", raw: `{"batchDebounce":"2s","batchMax":"1s"}`, wantErr: "batchMax"},
 		{name: "deadline too short", raw: `{"gateDeadline":"10ms"}`, wantErr: "gateDeadline"},
+		{name: "negative early launch", raw: `{"earlyLaunch":-1}`, wantErr: "earlyLaunch"},
 		{name: "negative look-ahead", raw: `{"lookAhead":-1}`, wantErr: "lookAhead"},
 		{name: "not a duration", raw: `{"batchMax":"soon"}`, wantErr: "soon"},
 	} {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
-// QueueListener is told what the scheduling queue does. Both methods run in the
+// QueueListener is told what the scheduling queue does. All methods run in the
 // scheduling goroutine, between two cycles, and must not block.
 type QueueListener interface {
 	// Leading is called once, before the first pod is taken from the queue. A
@@ -29,6 +29,9 @@ type QueueListener interface {
 	// Drained is called when the active queue is empty: every pod that was
 	// queued has had its cycle. It may be called many times in a row.
 	Drained()
+	// Queued is called when it is not empty, with how many pods are still to have
+	// their cycle.
+	Queued(n int)
 }
 
 // Hook connects core and listener with the scheduler, through the function
@@ -66,7 +69,9 @@ func hookQueue(sched *scheduler.Scheduler, listener QueueListener) {
 			leading = true
 			listener.Leading()
 		}
-		if activePods() == 0 {
+		if n := int(activePods()); n > 0 {
+			listener.Queued(n)
+		} else {
 			listener.Drained()
 		}
 		return next(logger)

@@ -56,6 +56,7 @@ type fakeListener struct {
 	mu      sync.Mutex
 	leading int
 	drained []int
+	queued  []int // what Queued was called with
 	offers  func() int
 }
 
@@ -63,6 +64,12 @@ func (l *fakeListener) Leading() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leading++
+}
+
+func (l *fakeListener) Queued(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queued = append(l.queued, n)
 }
 
 func (l *fakeListener) Drained() {

@@ -233,6 +233,9 @@ func TestQueueListener(t *testing.T) {
 	if h.listener.leading != 1 {
 		t.Errorf("Leading called %d times, want 1", h.listener.leading)
 	}
+	if got := h.listener.queued; len(got) == 0 || got[0] != len(pods) {
+		t.Errorf("Queued with %v, want %d first", got, len(pods))
+	}
 	if got := h.listener.drained[0]; got != len(pods) {
 		t.Errorf("first Drained after %d offers, want after all %d", got, len(pods))
 	}

@@ -284,7 +284,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 		Gate: d.gate, Nominator: nominator, Judge: judge, Owners: owners, LookAhead: int(*args.LookAhead), Buffers: buffers,
 		Serve: sets.New(d.options.serveSchedulers...), Events: d.config.EventBroadcaster.NewRecorder("slipway"),
 		Clock: clock.RealClock{}, Metrics: provisioner.NewMetrics(), Logger: log.FromContext(ctx),
-		Batch: demand.Options{Debounce: args.BatchDebounce.Duration, MaxAge: args.BatchMax.Duration, MaxSize: maxBatch},
+		Batch: demand.Options{Debounce: args.BatchDebounce.Duration, MaxAge: args.BatchMax.Duration, MaxSize: maxBatch, Look: int(*args.EarlyLaunch)},
 	}), nil
 }
 

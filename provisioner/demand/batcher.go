@@ -6,6 +6,7 @@ package demand
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,20 @@ type Options struct {
 	MaxAge time.Duration
 	// MaxSize closes a batch that has that many pods.
 	MaxSize int
+	// Look is how many pods have to have come for a look at a batch that is still open; there is another each time that four
+	// times as many have come. A batch that follows one which the queue had no time to drain in is not looked at: MaxAge after
+	// MaxAge, something closes anyway. Zero for none, which is the one that need not be positive.
+	Look int
+}
+
+// Batch is what a consumer gets.
+type Batch struct {
+	// Pods are in the order they came, never none.
+	Pods []*corev1.Pod
+	// Open says that this is a look at a batch that goes on: its pods stay in it unless they are removed. Queued is how many
+	// pods the scheduler has still to try, some of which may fit on what there is.
+	Open   bool
+	Queued int
 }
 
 // Batcher collects pods. Add and Drained are called by the scheduling loop and take no more than a short lock; Next is
@@ -34,8 +49,12 @@ type Batcher struct {
 	order   []*corev1.Pod     // nil where a pod was removed
 	first   time.Time         // when the batch began
 	last    time.Time         // when the last pod came
+	came    int               // pods since then, those removed included
+	look    int               // the number of them for the next look, 0 for none
+	rush    bool              // the last batch closed before the queue had drained, and it has not since
 	drained bool              // the queue has been empty since the last pod came
-	changed chan struct{}     // holds a token when something changed
+	changed chan struct{}     // holds a token when Next has something to do or a time to wait for
+	queued  atomic.Int64      // pods the scheduler has still to try
 }
 
 // New returns an empty batcher.
@@ -59,20 +78,37 @@ func (b *Batcher) add(drained bool, pods ...*corev1.Pod) {
 			continue
 		}
 		if len(b.pods) == 0 {
-			b.first, b.drained = now, drained
+			b.begin(now, drained)
 		}
 		b.pods[p.UID] = len(b.order)
 		b.order = append(b.order, p)
 		b.last = now
 		b.drained = b.drained && drained
+		b.came++
+		// Whoever waits is woken when that changes what there is to do: a scheduling cycle has no time for it otherwise.
+		if len(b.pods) == 1 || len(b.pods) == b.opts.MaxSize || b.came == b.look {
+			b.signal()
+		}
 	}
-	b.signal()
 }
+
+// begin notes that a batch begins with the next pod.
+func (b *Batcher) begin(now time.Time, drained bool) {
+	b.first, b.drained, b.came, b.look = now, drained, 0, b.opts.Look
+	if b.rush {
+		b.look = 0
+	}
+}
+
+// Queued tells how many pods the scheduler has still to try; none is what [Batcher.Drained] is for.
+func (b *Batcher) Queued(n int) { b.queued.Store(int64(n)) }
 
 // Drained tells that the scheduler has nothing left to try right now.
 func (b *Batcher) Drained() {
+	b.queued.Store(0)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.rush = false
 	if len(b.pods) > 0 && !b.drained {
 		b.drained = true
 		b.signal()
@@ -104,12 +140,12 @@ func (b *Batcher) signal() {
 	}
 }
 
-// Next waits for a batch to close and returns its pods in the order they came, never none. The error is ctx's.
-func (b *Batcher) Next(ctx context.Context) ([]*corev1.Pod, error) {
+// Next waits for a batch to close, or for it to be looked at before. The error is ctx's.
+func (b *Batcher) Next(ctx context.Context) (Batch, error) {
 	for {
-		pods, wait := b.take()
-		if len(pods) > 0 {
-			return pods, nil
+		batch, wait := b.take()
+		if len(batch.Pods) > 0 {
+			return batch, nil
 		}
 		var timeout <-chan time.Time
 		var timer clock.Timer
@@ -119,7 +155,7 @@ func (b *Batcher) Next(ctx context.Context) ([]*corev1.Pod, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return Batch{}, ctx.Err()
 		case <-b.changed:
 		case <-timeout:
 		}
@@ -129,21 +165,22 @@ func (b *Batcher) Next(ctx context.Context) ([]*corev1.Pod, error) {
 	}
 }
 
-// take returns the batch if it is closed, else how long until it closes by itself (0 for an empty batch).
-func (b *Batcher) take() ([]*corev1.Pod, time.Duration) {
+// take returns the batch if it is closed or due for a look, else how long until it closes by itself (0 for an empty batch).
+func (b *Batcher) take() (Batch, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.pods) == 0 {
 		b.order = nil
-		return nil, 0
+		return Batch{}, 0
 	}
 	now := b.clock.Now()
 	wait := b.first.Add(b.opts.MaxAge).Sub(now)
 	if b.drained {
 		wait = min(wait, b.last.Add(b.opts.Debounce).Sub(now))
 	}
-	if wait > 0 && len(b.pods) < b.opts.MaxSize {
-		return nil, wait
+	closed := wait <= 0 || len(b.pods) >= b.opts.MaxSize
+	if !closed && (b.drained || b.look == 0 || b.came < b.look) {
+		return Batch{}, wait
 	}
 	out := make([]*corev1.Pod, 0, len(b.pods))
 	for _, p := range b.order {
@@ -151,7 +188,11 @@ func (b *Batcher) take() ([]*corev1.Pod, time.Duration) {
 			out = append(out, p)
 		}
 	}
+	if !closed {
+		b.look = 4 * b.came
+		return Batch{Pods: out, Open: true, Queued: int(b.queued.Load())}, 0
+	}
 	clear(b.pods)
-	b.order = nil
-	return out, 0
+	b.order, b.rush = nil, !b.drained
+	return Batch{Pods: out}, 0
 }

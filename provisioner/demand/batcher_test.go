@@ -5,6 +5,7 @@ package demand
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +102,7 @@ func TestBatchCloses(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Next: %v", err)
 				}
-				if diff := cmp.Diff(tc.want, names(got)); diff != "" {
+				if diff := cmp.Diff(tc.want, names(got.Pods)); diff != "" {
 					t.Errorf("pods (-want +got):\n%s", diff)
 				}
 				if took := time.Since(start); took != tc.wantTime {
@@ -119,6 +120,60 @@ func TestNextEndsWithItsContext(t *testing.T) {
 		b := New(clock.RealClock{}, Options{Debounce: 1, MaxAge: 1, MaxSize: 1})
 		if _, err := b.Next(ctx); err == nil {
 			t.Error("Next returned without an error although its context had ended")
+		}
+	})
+}
+
+// looked is what Next gave at a time.
+type looked struct {
+	at           time.Duration
+	pods, queued int
+	open         bool
+}
+
+func TestLooksAtOpenBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		start := time.Now()
+		b := New(clock.RealClock{}, Options{Debounce: 2 * ms, MaxAge: 99*ms + ms/2, MaxSize: 1000, Look: 4})
+		add := func(from, n int) {
+			for i := range n {
+				time.Sleep(ms)
+				b.Queued(500 - from - i)
+				b.Add(pod(fmt.Sprintf("p%d", from+i)))
+			}
+		}
+		go func() {
+			add(0, 120)   // looks at 4, 16 and 64, and a close by age
+			add(120, 100) // in a rush: none
+			b.Drained()
+			time.Sleep(10 * ms)
+			add(220, 5)
+			b.Drained()
+		}()
+		var got []looked
+		for len(got) < 8 {
+			batch, err := b.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, looked{time.Since(start), len(batch.Pods), batch.Queued, batch.Open})
+			if len(batch.Pods) == 16 {
+				b.Remove("p0") // it has left
+			}
+		}
+		want := []looked{
+			{4 * ms, 4, 497, true},
+			{16 * ms, 16, 485, true},
+			{64 * ms, 63, 437, true},
+			{100*ms + ms/2, 99, 0, false},
+			{200*ms + ms/2, 100, 0, false},
+			{222 * ms, 20, 0, false},
+			{234 * ms, 4, 277, true},
+			{237 * ms, 5, 0, false},
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(looked{})); diff != "" {
+			t.Errorf("what Next gave (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -46,6 +46,7 @@ func command() int {
 	flag.IntVar(&n.pending, "pending", 5000, "pods to schedule")
 	turns := flag.Int("turns", 3, "how often each is run")
 	times := flag.Int("bursts", 3, "how often bursts are run; 0 leaves them out")
+	flag.StringVar(&n.profiles, "profiles", "", "folder to write processor profiles of the turns to")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -57,7 +58,10 @@ func command() int {
 }
 
 // size is that of the cluster.
-type size struct{ nodes, running, pending int }
+type size struct {
+	nodes, running, pending int
+	profiles                string // folder for processor profiles, "" for none
+}
 
 func run(ctx context.Context, n size, turns, times int) error {
 	// Before anything fills the heap.
@@ -76,7 +80,7 @@ func run(ctx context.Context, n size, turns, times int) error {
 		// Whoever goes first in one turn goes second in the next.
 		for k := range got {
 			with := (i + k) % 2
-			r, err := measure(ctx, objects, n.pending, with == 1)
+			r, err := n.measure(ctx, objects, with == 1)
 			if err != nil {
 				return err
 			}

@@ -5,8 +5,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"sync/atomic"
 	"time"
 
@@ -85,7 +89,7 @@ type result struct {
 }
 
 // measure runs a scheduler over the objects until the pending pods are bound.
-func measure(ctx context.Context, objects []kruntime.Object, pending int, slipway bool) (result, error) {
+func (n size) measure(ctx context.Context, objects []kruntime.Object, slipway bool) (result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	runtime.GC()
@@ -93,7 +97,7 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 	var bound atomic.Int64
 	done := make(chan struct{})
 	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-		if a.GetSubresource() == "binding" && bound.Add(1) == int64(pending) {
+		if a.GetSubresource() == "binding" && bound.Add(1) == int64(n.pending) {
 			close(done)
 		}
 		return true, nil, nil // the pod stays assumed, which to the scheduler is as good as bound
@@ -113,6 +117,10 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 		return result{}, err
 	}
 	runtime.GC()
+	profiled, err := n.profile(slipway)
+	if err != nil {
+		return result{}, err
+	}
 	start, before, ended := time.Now(), spent(), make(chan struct{})
 	go func() { defer close(ended); sched.Run(ctx) }()
 	select {
@@ -120,9 +128,10 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 	case <-ctx.Done():
 		return result{}, context.Cause(ctx)
 	case <-time.After(5 * time.Minute):
-		return result{}, fmt.Errorf("%d of %d pods bound after 5 minutes", bound.Load(), pending)
+		return result{}, fmt.Errorf("%d of %d pods bound after 5 minutes", bound.Load(), n.pending)
 	}
 	took, cpu := time.Since(start), spent()-before
+	profiled()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -130,6 +139,30 @@ func measure(ctx context.Context, objects []kruntime.Object, pending int, slipwa
 	<-ended
 	factory.Shutdown()
 	return result{took, cpu, float64(m.HeapAlloc) / (1 << 20)}, nil
+}
+
+// profile begins a processor profile of a turn, if they are wanted, and returns what ends it.
+func (n size) profile(slipway bool) (end func(), err error) {
+	if n.profiles == "" {
+		return func() {}, nil
+	}
+	name := "without.pprof"
+	if slipway {
+		name = "with.pprof"
+	}
+	f, err := os.Create(filepath.Join(n.profiles, name))
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		if err := f.Close(); err != nil {
+			fmt.Fprintf(os.Stderr, "bench-scheduler: writing a profile: %v\n", err)
+		}
+	}, nil
 }
 
 // market is what a scheduler with Slipway can buy, and who is told to.
@@ -159,7 +192,7 @@ func build(ctx context.Context, client *fake.Clientset, factory informers.Shared
 	}
 	prov := provisioner.New(provisioner.Options{
 		Kube: buys.karpenter, Pods: factory.Core().V1().Pods().Lister(), Views: view.New(sources(factory, buys)), Gate: gate, Clock: clock.RealClock{},
-		Launcher: buys.launcher, Events: &events.FakeRecorder{}, Logger: logr.Discard(), Batch: demand.Options{MaxAge: 100 * time.Millisecond, MaxSize: 5000},
+		Launcher: buys.launcher, Events: &events.FakeRecorder{}, Logger: logr.Discard(), Batch: demand.Options{MaxAge: scheduler.DefaultBatchMax, MaxSize: 5000, Look: scheduler.DefaultEarlyLaunch},
 	})
 	core := scheduler.Core{Sink: prov, Reservations: prov, Gate: gate, Metrics: metrics}
 	if err := factory.Core().V1().Pods().Informer().AddIndexers(demand.Indexers()); err != nil {
