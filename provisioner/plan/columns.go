@@ -25,13 +25,13 @@ type program struct {
 // Bounds on the search for columns: rounds of it, columns that join a round, how far a filling is searched, and how small
 // the gain of several rounds may be before it ends.
 const (
-	maxColumnRounds = 60
+	maxColumnRounds = 400
 	columnsARound   = 12
 	enoughColumns   = 3 * columnsARound // of those found
 	columnEffort    = 100
 	deepEffort      = 8 * columnEffort
 	columnGap       = 1e-3 // how near to its bound a solution is near enough
-	columnGain      = 2e-4
+	columnGain      = 2e-5
 	gainRounds      = 5
 	columnWorth     = 1e-4 // what a column must be worth beyond its cost
 )
@@ -214,6 +214,7 @@ func (p *program) price(worths []float64, effort int) bool {
 	most := 1.0
 	for _, s := range p.promising() {
 		if len(list) == enoughColumns {
+			most = math.Inf(1) // what the others are worth is not known
 			break
 		}
 		takes, value := p.k.fill.fill(s.sh, p.pieces, nil, s.sh.cost*(1+columnWorth), effort)
@@ -227,7 +228,7 @@ func (p *program) price(worths []float64, effort int) bool {
 			list = append(list, found{c, gains})
 		}
 	}
-	if p.lots[0].exact {
+	if p.lots[0].exact && !math.IsInf(most, 1) {
 		p.note(worths, most)
 	}
 	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.gains, a.gains) })

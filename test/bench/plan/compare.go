@@ -72,7 +72,7 @@ func (c *comparison) label() string {
 }
 
 // boundTime is how long one bound may take; what is reached by then is valid, only not the best.
-const boundTime = 6 * time.Second
+const boundTime = 8 * time.Second
 
 // compare computes bounds and baselines, as many at a time as there are processors.
 func compare(all []*comparison) error {

@@ -27,7 +27,8 @@
 // Then y/θ satisfies every constraint of the dual program, and Σ demand·y/θ is a
 // lower bound on its optimum (Farley, 1990). The knapsacks are solved by branch
 // and bound with an effort limit; where the limit is hit, the largest bound of the
-// branches left open takes the place of the optimum. The best of all rounds is
+// branches left open takes the place of the optimum, and the shapes that leave most
+// open are searched farther in later rounds. The best of all rounds is
 // [Result.Value], the master's optimum [Result.Master]; the true optimum of the
 // configuration program lies between them.
 //

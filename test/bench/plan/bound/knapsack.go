@@ -20,11 +20,14 @@ type knapsack struct {
 	room  []float64
 	most  []float64 // local → pods of it that fit at all
 	u     []float64 // prices of the resources that were best the last time; nil before the first
+
+	effort int     // how many nodes its search may visit
+	excess float64 // how far above its price the last search left its bound, in parts of it, for lack of effort; 0 if it ended
 }
 
 func newKnapsack(p *Problem, shape int) *knapsack {
 	s := &p.Shapes[shape]
-	k := &knapsack{shape: shape, price: s.Price}
+	k := &knapsack{shape: shape, price: s.Price, effort: firstEffort}
 	for _, r := range s.Room {
 		k.room = append(k.room, float64(max(r, 0)))
 	}
@@ -128,14 +131,14 @@ func (k *knapsack) start(y []float64) *search {
 	for _, l := range s.local {
 		s.y, s.size, s.most = append(s.y, worth(l)), append(s.size, k.size[l]), append(s.most, k.most[l])
 	}
-	s.addBound(0)
+	s.addBound(0, k.room)
 	k.u = s.bounds[0].u
 	return s
 }
 
-// addBound adds the prices that bound the items from a depth on best, for an empty node.
-func (s *search) addBound(depth int) {
-	u, _ := divisible(s.y[depth:], s.size[depth:], s.k.room, s.most[depth:])
+// addBound adds the prices that bound the items from a depth on best, for a node with so much room.
+func (s *search) addBound(depth int, room []float64) {
+	u, _ := divisible(s.y[depth:], s.size[depth:], room, s.most[depth:])
 	b := bounding{u: u, rest: make([]float64, len(s.y)+1)}
 	for i := len(s.y) - 1; i >= 0; i-- {
 		b.rest[i] = b.rest[i+1] + s.most[i]*max(0, s.y[i]-dot(u, s.size[i]))
@@ -164,16 +167,43 @@ func (s *search) above(depth int, room []float64) float64 {
 // root bounds the whole knapsack.
 func (s *search) root() float64 { return s.above(0, s.k.room) }
 
-// bounding vectors a search uses beside the root's.
-const moreBounds = 3
+// addBounds adds bounds for what is left deeper in the search: for items from some depths on, and, if the search is a long one,
+// for nodes that have much less left of one of the resources.
+func (s *search) addBounds(effort int) {
+	n := len(s.y)
+	if n <= 2*moreBounds {
+		return
+	}
+	if len(s.bounds) == 1 {
+		for i := 1; i <= moreBounds; i++ {
+			s.addBound(i*n/(moreBounds+1), s.k.room)
+		}
+	}
+	if effort < longSearch || len(s.bounds) > 1+moreBounds {
+		return
+	}
+	for i := range moreBounds + 1 {
+		for d := range min(len(s.k.room), 2) {
+			room := slices.Clone(s.k.room)
+			room[d] *= scarce
+			s.addBound(i*n/(moreBounds+1), room)
+		}
+	}
+}
+
+// moreBounds is how many depths have a bounding vector beside the root's, and longSearch the effort from which on there are
+// more of them, for nodes that have a part of one resource left.
+const (
+	moreBounds = 3
+	longSearch = 10_000
+	scarce     = 0.3
+)
 
 // run looks for a configuration worth more than floor. It returns it, if there is one, and an upper bound on the worth of
 // any configuration, which is at least floor.
 func (s *search) run(floor float64, effort int) (column, float64, bool) {
 	n := len(s.y)
-	for i := 1; i <= moreBounds && n > 2*moreBounds; i++ {
-		s.addBound(i * n / (moreBounds + 1))
-	}
+	s.addBounds(effort)
 	s.rooms = make([][]float64, n+1)
 	for d := range s.rooms {
 		s.rooms[d] = make([]float64, len(s.k.room))

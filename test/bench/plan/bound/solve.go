@@ -55,10 +55,12 @@ type Buy struct {
 }
 
 // Efforts are how many nodes a knapsack's search may visit: little while prices are still wild, more when the cheap search
-// finds nothing any more.
+// finds nothing any more, for those shapes whose searches leave most open: the bound is as good as the worst of them.
 const (
 	firstEffort = 200
-	lastEffort  = 20_000
+	lastEffort  = 4_000_000
+	shallow     = 3200 // up to here a search looks for whatever improves the master, beyond only for what spoils the bound most
+	moreEffort  = 4
 	patience    = 12
 )
 
@@ -114,7 +116,6 @@ type generator struct {
 	demand    []float64
 	master    *master
 	knapsacks []*knapsack
-	effort    int
 	rounds    int
 	stalled   int     // rounds without progress
 	last      float64 // the master's optimum of the round before
@@ -130,7 +131,7 @@ func newGenerator(p *Problem, o Options, single []column) *generator {
 	if o.Rounds == 0 {
 		o.Rounds = 1000
 	}
-	g := &generator{p: p, o: o, effort: firstEffort}
+	g := &generator{p: p, o: o}
 	if o.Time > 0 {
 		g.deadline = time.Now().Add(o.Time)
 	}
@@ -269,8 +270,26 @@ func (g *generator) round() bool {
 		return true
 	}
 	g.stalled = 0
-	g.effort *= 4
-	return g.effort <= lastEffort
+	return g.deepen()
+}
+
+// deepen has those shapes searched farther whose searches were cut short and leave most open; false if there are none.
+func (g *generator) deepen() bool {
+	most := 0.0
+	for _, k := range g.knapsacks {
+		if k.effort < lastEffort {
+			most = max(most, k.excess)
+		}
+	}
+	if most == 0 {
+		return false
+	}
+	for _, k := range g.knapsacks {
+		if k.excess >= most/10 {
+			k.effort = min(k.effort*moreEffort, lastEffort)
+		}
+	}
+	return true
 }
 
 // price solves the knapsacks under the given worths, takes the bound that follows and adds configurations that improve
@@ -280,9 +299,10 @@ func (g *generator) price(worth, y []float64) (added int) {
 		s    *search
 		root float64
 	}
-	ratio := 0.0
+	ratio, reached := 0.0, 1.0
 	var all []priced
 	for _, k := range g.knapsacks {
+		k.excess = 0
 		if top := k.glance(worth); top <= k.price {
 			ratio = max(ratio, top/k.price)
 			continue
@@ -293,18 +313,43 @@ func (g *generator) price(worth, y []float64) (added int) {
 	slices.SortStableFunc(all, func(a, b priced) int {
 		return cmp.Compare(b.root/b.s.k.price, a.root/a.s.k.price)
 	})
+	// search looks for a configuration worth more than so many times its price and returns the bound that its end leaves.
+	search := func(q priced, times float64, effort int) float64 {
+		k := q.s.k
+		c, top, ok := q.s.run(k.price*times, effort)
+		if ok {
+			reached = max(reached, c.worth(worth)/k.price)
+			if c.worth(y) > c.price*(1+1e-7) {
+				g.master.add(c)
+				added++
+			}
+		}
+		return min(top, q.root) / k.price
+	}
+	var open []priced
 	for _, q := range all {
 		k := q.s.k
 		if q.root <= k.price*(1+slack) {
 			ratio = max(ratio, q.root/k.price)
 			break // the others promise less
 		}
-		c, top, ok := q.s.run(k.price, g.effort)
-		ratio = max(ratio, min(top, q.root)/k.price)
-		if ok && c.worth(y) > c.price*(1+1e-7) {
-			g.master.add(c)
-			added++
+		top := search(q, 1, min(k.effort, shallow))
+		switch {
+		case q.s.left > 0:
+			ratio = max(ratio, top)
+		case k.effort > shallow:
+			open = append(open, q)
+		default:
+			k.excess = top - 1
+			ratio = max(ratio, top)
 		}
+	}
+	for _, q := range open { // the bound cannot become better than what has been reached: that is far enough
+		top := search(q, reached, q.s.k.effort)
+		if q.s.left <= 0 {
+			q.s.k.excess = top - reached
+		}
+		ratio = max(ratio, top)
 	}
 	g.improve(worth, ratio)
 	return added
