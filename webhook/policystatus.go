@@ -24,12 +24,8 @@ import (
 	"github.com/slipway-sh/slipway/webhook/rules"
 )
 
-const (
-	// statusEvery is how often the status of policies is looked after: native policies read there which one holds.
-	statusEvery = 2 * time.Second
-	// maxOthers is the schema's bound on how many other policies a status tells of.
-	maxOthers = 128
-)
+// statusEvery is how often the status of policies is looked after.
+const statusEvery = 2 * time.Second
 
 // Reasons of a policy's conditions.
 const (
@@ -107,13 +103,12 @@ func Statuses(policies []*v1alpha1.WorkloadPolicy, namespaces []*corev1.Namespac
 	}
 	out := map[string]v1alpha1.WorkloadPolicyStatus{}
 	registry := rules.NewRegistry()
+	_, left := rules.NativeData(policies, nil, now.Time)
 	for _, p := range policies {
 		s := *p.Status.DeepCopy()
 		s.ObservedGeneration, s.MatchedNamespaces, s.Findings = p.Generation, won[p.Name], mistakes(p, registry)
-		s.Others = rules.Others(p, policies)
-		if len(s.Others) > maxOthers {
-			s.Others = s.Others[:maxOthers]
-			s.Findings = append(s.Findings, fmt.Sprintf("there are more than %d other policies; native policies do not know the rest", maxOthers))
+		if slices.Contains(left, p.Name) {
+			s.Findings = append(s.Findings, "native policies do not know this policy: there are too many, or its name is too long")
 		}
 		ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonInUse, ObservedGeneration: p.Generation}
 		if len(s.Findings) > 0 {

@@ -6,9 +6,12 @@ package v1alpha1
 // DefaultPolicy is the name of the policy that applies where no other does, and the only one whose clusterRules are read.
 const DefaultPolicy = "default"
 
-// BuiltinPolicy is the name of the policy that manifests/policies brings. It stands for the built-in behaviour in native
-// policies, which do nothing without an object to read parameters from; everything else takes it for no policy at all.
+// BuiltinPolicy stands for the built-in behaviour where native policies ask which policy holds. A WorkloadPolicy of that name is
+// taken for none.
 const BuiltinPolicy = "slipway-builtin"
+
+// NativeConfigMap is what native policies read, in Slipway's namespace: all WorkloadPolicies, as slipway-webhook writes them.
+const NativeConfigMap = "slipway-policies"
 
 // Labels of namespaces.
 const (

@@ -322,26 +322,8 @@ type WorkloadPolicyStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Findings []string `json:"findings,omitempty"`
-	// Others are the other policies. Native policies, which see one policy at a time, read here whether it is the one that
-	// holds.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=128
-	Others []OtherPolicy `json:"others,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// OtherPolicy is what a policy has to know of another.
-type OtherPolicy struct {
-	Name string `json:"name"`
-	// Stronger is true if the other one holds where both select the namespace.
-	// +optional
-	Stronger bool `json:"stronger,omitempty"`
-	// NamespaceSelector is the other one's.
-	// +optional
-	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }

@@ -156,6 +156,10 @@ func (p *process) background(ctx, working context.Context) error {
 	}
 	status := &webhook.PolicyStatus{Kube: custom, State: p.watcher.State, Clock: clock.RealClock{}, Log: p.log.WithName("policies")}
 	go status.Run(ctx)
+	if o.NativePolicies || !o.InjectScheduler { // there are some to read it
+		parameter := &webhook.Parameter{Kube: p.kube, Namespace: o.Namespace, State: p.watcher.State, Clock: clock.RealClock{}, Log: p.log.WithName("native")}
+		go parameter.Run(ctx)
+	}
 	return nil
 }
 

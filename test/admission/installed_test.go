@@ -114,9 +114,9 @@ spec: {schedulerName: named, namespaceSelector: {matchLabels: {nobody: has-this}
 		t.Helper()
 		a.eventually(t, what, func(ctx context.Context) (bool, string) {
 			got, warnings, err := a.create(ctx, parse(t, object), true)
-			now := outcome{warns: native(warnings...)}
+			now := outcome{warns: nativeFindings(warnings...)}
 			if err != nil {
-				now.denies = native(err.Error())
+				now.denies = nativeFindings(err.Error())
 			} else if got.GetKind() == "Pod" {
 				now.scheduler = scheduler(got)
 			}
@@ -147,9 +147,9 @@ func (o outcome) equal(p outcome) bool {
 	return slices.Equal(o.denies, p.denies) && slices.Equal(o.warns, p.warns) && o.scheduler == p.scheduler
 }
 
-// native are the findings about what pods and pools have in texts, as "RULE policy"; requests that are filled in are not among
+// nativeFindings are those about what pods and pools have in texts, as "RULE policy"; requests that are filled in are not among
 // them, they are the webhook's.
-func native(texts ...string) []string {
+func nativeFindings(texts ...string) []string {
 	var out []string
 	for _, text := range texts {
 		for _, id := range rulesIn(text) {

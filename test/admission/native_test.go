@@ -13,18 +13,24 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-sh/slipway/api/v1alpha1"
 	"github.com/slipway-sh/slipway/manifests/crds"
 	"github.com/slipway-sh/slipway/manifests/policies"
 	"github.com/slipway-sh/slipway/test/cluster"
+	"github.com/slipway-sh/slipway/webhook"
+	"github.com/slipway-sh/slipway/webhook/native"
 )
 
 // apiserver is a real API server with our kinds, and a client that keeps the warnings it gets.
@@ -195,8 +201,10 @@ func TestNativePolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.apply(t, defaultPolicy)
+	a.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+native.Namespace+"}\n")
 	a.applyAll(t, policies.Files)
+	t.Run("before slipway-webhook has run", func(t *testing.T) { a.testUntold(t) })
+	a.govern(t, defaultPolicy)
 	a.await(t)
 
 	tests := map[string]struct {
@@ -221,7 +229,8 @@ func TestNativePolicies(t *testing.T) {
 		"S009":                            {object: podOf("", ", tolerations: [{operator: Exists}]"), warns: []string{"S009"}},
 		"S009 of a daemonset":             {object: podOf(daemon, ", tolerations: [{operator: Exists}]")},
 		"G002":                            {object: podOf(`, annotations: {slipway.sh/except: "R005=later"}`, ""), denies: []string{"G002"}},
-		"an exception":                    {object: podOf(`, annotations: {karpenter.sh/do-not-evict: "true", slipway.sh/except: "D002=old tool;until=2027-01-01"}`, "")},
+		"an exception":                    {object: podOf(`, annotations: {karpenter.sh/do-not-evict: "true", slipway.sh/except: "D002=old tool;until=`+time.Now().UTC().AddDate(0, 0, 7).Format(time.DateOnly)+`"}`, "")},
+		"an exception that is over":       {object: podOf(`, annotations: {karpenter.sh/do-not-evict: "true", slipway.sh/except: "D002=old tool;until=2026-01-01"}`, ""), warns: []string{"D002"}},
 		"a namespace that is not managed": {object: strings.Replace(podOf(protected+`"yes"}`, ""), "namespace: team", "namespace: elsewhere", 1)},
 		"R010, R005 and D001 of a deployment": {
 			object: `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: team}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}, annotations: {karpenter.sh/do-not-disrupt: "no"}}, spec: {containers: [{name: a, image: x}]}}}}`,
@@ -269,6 +278,55 @@ func TestNativePolicies(t *testing.T) {
 	t.Run("modes", func(t *testing.T) { a.testModes(t) })
 	t.Run("deletions", func(t *testing.T) { a.testDeletions(t) })
 	t.Run("updates", func(t *testing.T) { a.testUpdates(t) })
+}
+
+// govern applies policies and namespaces and writes what native policies read of them, as slipway-webhook does.
+func (a *apiserver) govern(t *testing.T, text string) {
+	t.Helper()
+	a.apply(t, text)
+	var in webhook.Inputs
+	for resource, add := range map[schema.GroupVersionResource]func(map[string]any) error{
+		v1alpha1.GroupVersion().WithResource("workloadpolicies"): func(o map[string]any) error {
+			p := &v1alpha1.WorkloadPolicy{}
+			in.Policies = append(in.Policies, p)
+			return runtime.DefaultUnstructuredConverter.FromUnstructured(o, p)
+		},
+		{Version: "v1", Resource: "namespaces"}: func(o map[string]any) error {
+			n := &corev1.Namespace{}
+			in.Namespaces = append(in.Namespaces, n)
+			return runtime.DefaultUnstructuredConverter.FromUnstructured(o, n)
+		},
+	} {
+		list, err := a.client.Resource(resource).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			if err := add(list.Items[i].Object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kube, err := kubernetes.NewForConfig(a.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameter := webhook.Parameter{Kube: kube, Namespace: native.Namespace, Clock: clock.RealClock{}}
+	if err := parameter.Write(t.Context(), webhook.NewState(in)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Native policies that have been told of no policy warn, and refuse only what can never work.
+func (a *apiserver) testUntold(t *testing.T) {
+	a.eventually(t, "a pod is warned about", func(ctx context.Context) (bool, string) {
+		got, warnings, err := a.create(ctx, parse(t, podOf(protected+`"yes"}`, "")), true)
+		return err == nil && scheduler(got) == "default-scheduler" && slices.Equal(rulesIn(warnings...), []string{"D001"}), fmt.Sprint(warnings, err)
+	})
+	a.eventually(t, "a pool that can never work is refused", func(ctx context.Context) (bool, string) {
+		_, warnings, err := a.create(ctx, parse(t, poolOf("", strings.Replace(whole, "[spot]", "[on_demand]", 1))), true)
+		return err != nil && slices.Equal(rulesIn(err.Error()), []string{"N004"}), fmt.Sprint(warnings, err)
+	})
 }
 
 // await waits until the API server has compiled the policies and seen the namespace's labels.
@@ -358,7 +416,7 @@ func (a *apiserver) testModes(t *testing.T) {
 		"not raised":       {label: "enforce", object: podOf(protected+`"240h"}`, ""), warns: []string{"D004"}},
 		"a class":          {policy: "latencyClasses: [{name: batch}]", object: podOf(`, annotations: {slipway.sh/latency-class: bach}`, ""), denies: []string{"S003"}},
 		"a ratio":          {policy: "requests: {maxRatio: {memory: 4}}", object: strings.Replace(podOf("", ""), "memory: 1Gi}}", "memory: 1Gi}, limits: {memory: 3Gi}}", 1)},
-		"capped":           {policy: "disruption: {indefinite: Cap, maxDoNotDisrupt: 6h}", object: podOf(protected+`"true"}`+owner, ""), annotation: "6h"},
+		"capped":           {policy: "disruption: {indefinite: Cap, maxDoNotDisrupt: 6h}", object: podOf(protected+`"true"}`+owner, ""), annotation: "6h0m0s"},
 		"refused":          {policy: "disruption: {indefinite: Deny}", object: `{apiVersion: batch/v1, kind: Job, metadata: {name: web, namespace: team}, spec: {template: {metadata: {annotations: {karpenter.sh/do-not-disrupt: "true"}}, spec: {restartPolicy: Never, containers: [{name: a, image: x, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}}}`, denies: []string{"D003"}},
 	}
 	for name, tt := range tests {
@@ -368,7 +426,7 @@ func (a *apiserver) testModes(t *testing.T) {
 			if tt.label != "" {
 				labels += ", slipway.sh/admission: " + tt.label
 			}
-			a.apply(t, policy+"---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {"+labels+"}}\n")
+			a.govern(t, policy+"---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {"+labels+"}}\n")
 			var last string
 			err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
 				got, warnings, err := a.create(ctx, parse(t, tt.object), true)
@@ -388,7 +446,7 @@ func (a *apiserver) testModes(t *testing.T) {
 			}
 		})
 	}
-	a.apply(t, defaultPolicy+"---"+team)
+	a.govern(t, defaultPolicy+"---"+team)
 }
 
 func (a *apiserver) testDeletions(t *testing.T) {
@@ -423,7 +481,7 @@ func (a *apiserver) testDeletions(t *testing.T) {
 
 // An object that was wrong before can be changed; what is newly wrong is refused.
 func (a *apiserver) testUpdates(t *testing.T) {
-	a.apply(t, strings.Replace(defaultPolicy, "{schedulerName: slipway}", "{compatibility: Karpenter}", 1))
+	a.govern(t, strings.Replace(defaultPolicy, "{schedulerName: slipway}", "{compatibility: Karpenter}", 1))
 	object := `{apiVersion: apps/v1, kind: Deployment, metadata: {name: old, namespace: team}, spec: {replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}, annotations: {karpenter.sh/do-not-disrupt: "yes"}}, spec: {containers: [{name: a, image: x, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}}}`
 	var made *unstructured.Unstructured
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
@@ -434,7 +492,7 @@ func (a *apiserver) testUpdates(t *testing.T) {
 	if err != nil {
 		t.Fatal("a wrong deployment cannot be created under compatibility Karpenter")
 	}
-	a.apply(t, defaultPolicy)
+	a.govern(t, defaultPolicy)
 	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, _, err := a.create(ctx, parse(t, strings.Replace(object, "name: old", "name: new", 1)), true)
 		return err != nil, nil

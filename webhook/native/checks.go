@@ -32,8 +32,6 @@ type check struct {
 	problem string
 	// strict is true where Enforce may refuse; where it is not, the finding is a warning. Empty for everywhere.
 	strict string
-	// mode is the default mode in CEL, if that depends on the policy; empty for the registry's.
-	mode string
 }
 
 const (
@@ -130,7 +128,6 @@ func podChecks() []check {
 		{
 			rule: "D003", bad: of(disrupt + ` in $A && $A[` + disrupt + `] == 'true' && !(request.kind.kind == 'Pod' && ` + bare + `)`),
 			problem: `'metadata.annotations[karpenter.sh/do-not-disrupt]: "true" never ends'`, strict: refusable,
-			mode: `(!has(params.spec.disruption) || !has(params.spec.disruption.indefinite) ? 'Warn' : {'Allow': 'Off', 'Warn': 'Warn', 'Deny': 'Enforce', 'Cap': 'Off'}[params.spec.disruption.indefinite])`,
 		},
 		{
 			rule: "D004", bad: of(disrupt + ` in $A && $A[` + disrupt + `].matches(` + goDuration + `) && duration($A[` + disrupt + `]) > variables.maxProtection`),
@@ -140,19 +137,18 @@ func podChecks() []check {
 		{
 			rule: "D005", bad: of(disrupt + ` in $A && $A[` + disrupt + `] != 'false' && (request.kind.kind != 'Pod' || ` + bare + `) && !authorizer.group('slipway.sh').resource('disruptions').namespace(request.namespace).check('protect').allowed()`),
 			problem: `'metadata.annotations[karpenter.sh/do-not-disrupt]: you may not protect pods in this namespace'`,
-			mode:    `(has(params.spec.disruption) && has(params.spec.disruption.setters) && has(params.spec.disruption.setters.authorize) && params.spec.disruption.setters.authorize ? 'Enforce' : 'Off')`,
 		},
 		{
 			rule: "D006", bad: of(`request.kind.kind == 'Pod' && ` + bare + ` && ` + disrupt + ` in $A && $A[` + disrupt + `] == 'true'`),
 			problem: `'metadata.annotations[karpenter.sh/do-not-disrupt]: a pod without a controller holds its node for good'`,
 		},
 		{
-			rule: "S002", bad: of(`request.kind.kind == 'Pod' && ` + isCreation + ` && !` + ofDaemon + ` && has(params.spec.schedulerName) && $T.spec.schedulerName != params.spec.schedulerName && !(has($O.metadata.labels) && 'slipway.sh/scheduler' in $O.metadata.labels && $O.metadata.labels['slipway.sh/scheduler'] == 'default')`),
+			rule: "S002", bad: of(`request.kind.kind == 'Pod' && ` + isCreation + ` && !` + ofDaemon + ` && ` + setting("schedulerName") + ` != '' && $T.spec.schedulerName != ` + setting("schedulerName") + ` && !(has($O.metadata.labels) && 'slipway.sh/scheduler' in $O.metadata.labels && $O.metadata.labels['slipway.sh/scheduler'] == 'default')`),
 			problem: `'spec.schedulerName: is "' + variables.t.spec.schedulerName + '" in a namespace managed by Slipway'`,
 		},
 		{
-			rule: "S003", bad: of(latency + ` in $A && has(params.spec.latencyClasses) && size(params.spec.latencyClasses) > 0 && !params.spec.latencyClasses.exists(c, c.name == $A[` + latency + `])`),
-			problem: `'metadata.annotations[slipway.sh/latency-class]: "' + variables.a[` + latency + `] + '" is not one of ' + params.spec.latencyClasses.map(c, c.name).join(', ')`,
+			rule: "S003", bad: of(latency + ` in $A && ` + setting("latencyClasses") + ` != '' && !` + setting("latencyClasses") + `.contains(',' + $A[` + latency + `] + ',')`),
+			problem: `'metadata.annotations[slipway.sh/latency-class]: "' + variables.a[` + latency + `] + '" is not one of ' + ` + setting("latencyClasses") + `.replace(',,', ', ').replace(',', ' ').trim()`,
 			strict:  refusable,
 		},
 		{
@@ -164,7 +160,7 @@ func podChecks() []check {
 			problem: `'spec.tolerations: tolerates karpenter.sh/disrupted, so draining a node does not move the pod'`,
 		},
 		{
-			rule: "G002", bad: of(`[$A, $W].exists(m, ` + except + ` in m && !m[` + except + `].split(',').all(e, e.trim() == '' || e.matches(variables.exception)))`),
+			rule: "G002", bad: of(`[$A, $W].exists(m, ` + except + ` in m && !m[` + except + `].split(',').all(e, e.trim() == '' || e.trim().matches(` + exception() + `)))`),
 			problem: `'metadata.annotations[slipway.sh/except]: is not RULE=reason;until=YYYY-MM-DD'`,
 			strict:  refusable,
 		},

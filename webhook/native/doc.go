@@ -8,14 +8,17 @@
 //
 // Rules about the same objects share a policy, and each group has one policy a
 // mode ([v1alpha1.Enforce], Warn, Audit), because actions belong to bindings and
-// modes to rules. A validation asks for its rule's mode first, which is that of
-// package rules unless the WorkloadPolicy, the parameter, or the namespace's label
-// says otherwise. The API server evaluates each policy with every WorkloadPolicy
-// there is; it acts with the one that holds for the namespace and is silent with
-// the others, which it tells from the policy's own status, where slipway-webhook
-// writes what there is to know of the others. The policy "slipway-builtin", which
-// comes with these files, stands for "none". Only the guard against deletions has
-// no parameter and always holds.
+// modes to rules. All policies have one parameter, a ConfigMap, in which
+// slipway-webhook writes the WorkloadPolicies in a form made for expressions
+// ([rules.NativeData]): the API server evaluates a policy once for each
+// parameter. The expressions find the WorkloadPolicy that holds for the object's
+// namespace; a validation asks first what the mode of its rule is there. Only the
+// guard against deletions has no parameter and always holds.
+//
+// Evaluation is what counts: pods are created often. The API server evaluates all
+// conditions, validations and messages of a policy that matches, so one condition
+// rules out the pods that are in order whichever policy holds, and what most objects
+// are not comes first in a validation.
 //
 // The same exceptions hold as in [rules.Registry.Judge]: an excepted object is let
 // through, an update of an object that was wrong before is only warned about, and

@@ -41,14 +41,7 @@ func variable(name, expression string) admission.Variable {
 	return admission.Variable{Name: name, Expression: expression}
 }
 
-// param reads a parameter of the policy, with the built-in value where it is absent.
-func param(parent, field, builtin string) string {
-	return fmt.Sprintf(`has(params.spec.requests) && has(params.spec.requests.%[1]s) && has(params.spec.requests.%[1]s.%[2]s) ? quantity(string(params.spec.requests.%[1]s.%[2]s)) : quantity('%[3]s')`,
-		parent, field, builtin)
-}
-
 func podVariables() []admission.Variable {
-	p := rules.Builtin()
 	template := func(o string) string {
 		return fmt.Sprintf(`request.kind.kind == 'Pod' ? %[1]s : (request.kind.kind == 'CronJob' ? %[1]s.spec.jobTemplate.spec.template : %[1]s.spec.template)`, o)
 	}
@@ -69,12 +62,11 @@ func podVariables() []admission.Variable {
 		variable("oc", containers("variables.ot")),
 		variable("oldOwn", annotations("variables.old")),
 		variable("plainInit", `has(variables.t.spec.initContainers) ? variables.t.spec.initContainers.filter(c, !(has(c.restartPolicy) && c.restartPolicy == 'Always')).map(c, c.name) : []`),
-		variable("floorCPU", param("floor", "cpu", p.Requests.Floor.CPU.String())),
-		variable("floorMemory", param("floor", "memory", p.Requests.Floor.Memory.String())),
-		variable("ratioCPU", `(`+param("maxRatio", "cpu", p.Requests.MaxRatio.CPU.String())+`).asApproximateFloat()`),
-		variable("ratioMemory", `(`+param("maxRatio", "memory", p.Requests.MaxRatio.Memory.String())+`).asApproximateFloat()`),
-		variable("maxProtection", `has(params.spec.disruption) && has(params.spec.disruption.maxDoNotDisrupt) ? duration(params.spec.disruption.maxDoNotDisrupt) : duration('24h')`),
-		variable("exception", `has(params.spec.exceptions) && has(params.spec.exceptions.requireReason) && !params.spec.exceptions.requireReason ? '^ *[RDBSNCKG][0-9]{3}=[^;,]*; *until=[0-9]{4}-[0-9]{2}-[0-9]{2} *$' : '^ *[RDBSNCKG][0-9]{3}= *[^;, ][^;,]*; *until=[0-9]{4}-[0-9]{2}-[0-9]{2} *$'`),
+		variable("floorCPU", `quantity(`+setting("floorCPU")+`)`),
+		variable("floorMemory", `quantity(`+setting("floorMemory")+`)`),
+		variable("ratioCPU", `quantity(`+setting("ratioCPU")+`).asApproximateFloat()`),
+		variable("ratioMemory", `quantity(`+setting("ratioMemory")+`).asApproximateFloat()`),
+		variable("maxProtection", `duration(`+setting("maxProtection")+`)`),
 	}
 }
 
@@ -102,13 +94,7 @@ func groups() []group {
 				ruleFor("", "v1", written(), "pods"), ruleFor("", "v1", []admission.OperationType{admission.Update}, "pods/resize"),
 				ruleFor("apps", "v1", written(), "deployments", "replicasets", "statefulsets", "daemonsets"), ruleFor("batch", "v1", written(), "jobs", "cronjobs"),
 			},
-			match: []admission.MatchCondition{
-				{Name: "not-a-mirror", Expression: `!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)`},
-				// Of a pod that exists only its annotations and its size can change.
-				{Name: "annotations-or-size", Expression: `request.kind.kind != 'Pod' || request.operation == 'CREATE' || ` + isResize + ` || (has(object.metadata.annotations) && (!has(oldObject.metadata.annotations) || object.metadata.annotations != oldObject.metadata.annotations))`},
-				// What a workload of ours or of others makes has been looked at there.
-				{Name: "not-made-by-a-workload", Expression: `request.kind.kind == 'Pod' || !has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)`},
-			},
+			match: []admission.MatchCondition{{Name: "something-to-find", Expression: podCondition()}},
 		},
 		{
 			name: "budgets", about: "PodDisruptionBudgets", namespaced: true, variables: plainVariables("$.metadata.annotations"), checks: budgetChecks(),

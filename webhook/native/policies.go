@@ -5,6 +5,7 @@ package native
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	admission "k8s.io/api/admissionregistration/v1"
@@ -33,7 +34,7 @@ func Files() []File {
 		}
 		out = append(out, f)
 	}
-	return append(out, guard(registry), mutations(), builtin())
+	return append(out, guard(registry), mutations(), parameter())
 }
 
 func (g *group) ids() []string {
@@ -52,10 +53,6 @@ func object(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/part-of": "slipway"}}
 }
 
-func paramKind() *admission.ParamKind {
-	return &admission.ParamKind{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WorkloadPolicy"}
-}
-
 func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admission.ValidatingAdmissionPolicy {
 	p := &admission.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"},
@@ -66,22 +63,14 @@ func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admiss
 				MatchPolicy: new(admission.Equivalent), ResourceRules: g.resources, ObjectSelector: notOurs(), NamespaceSelector: &metav1.LabelSelector{},
 			},
 			MatchConditions: g.match,
-			Variables:       g.variables,
 		},
 	}
-	overrides := "clusterRules"
 	if g.namespaced {
-		overrides = "rules"
 		p.Spec.MatchConstraints.NamespaceSelector = managed()
 	}
-	p.Spec.Variables = append(append([]admission.Variable{}, p.Spec.Variables...), modeVariables(g.namespaced)...)
+	p.Spec.Variables = slices.Concat(policyVariables(g.namespaced), g.variables, []admission.Variable{excepted()})
 	for _, c := range g.checks {
 		rule := registry.Rule(c.rule)
-		list := overrides
-		if g.namespaced != !rule.Global() && c.rule != "G002" {
-			list = map[bool]string{true: "clusterRules", false: "rules"}[rule.Global()]
-		}
-		p.Spec.Variables = append(p.Spec.Variables, c.variables(rule, list, mode)...)
 		p.Spec.Validations = append(p.Spec.Validations, admission.Validation{
 			Expression:        c.holds(mode),
 			MessageExpression: fmt.Sprintf("'slipway %s: ' + %s + '. %s' + %s", c.rule, c.problem, strings.ReplaceAll(rule.Fix, "'", "\\'"), tag),
@@ -92,66 +81,27 @@ func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admiss
 	return p
 }
 
-// modeVariables are what modes of single rules are computed from.
-func modeVariables(namespaced bool) []admission.Variable {
-	ceiling, escalates := `''`, `false`
-	if namespaced {
-		ceiling = `has(namespaceObject.metadata.labels) && '` + v1alpha1.AdmissionLabel + `' in namespaceObject.metadata.labels ? namespaceObject.metadata.labels['` + v1alpha1.AdmissionLabel + `'] : ''`
-		escalates = `variables.ceiling == 'enforce' && has(params.spec.allowNamespaceEscalation) && params.spec.allowNamespaceEscalation`
-	}
-	return append(
-		holdsVariables(namespaced),
-		variable("ceiling", ceiling),
-		variable("raised", escalates),
-		// A rule that may refuse is lowered to a warning for clusters that are being migrated, and by the namespace's label.
-		variable("lowered", `variables.ceiling == 'warn' || (has(params.spec.compatibility) && params.spec.compatibility == 'Karpenter')`),
-		variable("excepted", `[variables.a, variables.own].filter(m, 'slipway.sh/except' in m).map(m, m['slipway.sh/except']).join(',').split(',').filter(e, e.matches('^ *[RDBSNCKG][0-9]{3}=.*until=[0-9-]{10} *$')).map(e, e.trim().substring(0, 4))`),
-	)
-}
-
-// variables are those of one rule, evaluated when they are asked for: r what the policy says, m the mode for the object at
-// hand (Off, Audit, Warn or Enforce), x whether the object is wrong, w whether it was before, s whether it may be refused.
-func (c *check) variables(rule *rules.Rule, overrides string, mode v1alpha1.RuleMode) []admission.Variable {
-	builtin := "'" + string(rule.Mode) + "'"
-	if c.mode != "" {
-		builtin = c.mode
-	}
-	excepted := fmt.Sprintf(`'%s' in variables.excepted`, c.rule)
-	if c.rule == "G002" {
-		excepted = "false"
-	}
-	lowered := "variables.lowered"
-	if rule.Always { // holds without a policy, too
-		lowered = "(variables.lowered && params.metadata.name != '" + v1alpha1.BuiltinPolicy + "')"
-	}
-	r := "variables.r" + c.rule
-	out := []admission.Variable{
-		variable("r"+c.rule, fmt.Sprintf(`has(params.spec.%[1]s) && '%[2]s' in params.spec.%[1]s ? params.spec.%[1]s['%[2]s'] : %[3]s`, overrides, c.rule, builtin)),
-		variable("m"+c.rule, fmt.Sprintf(`!variables.holds || %[1]s == 'Off' || %[2]s ? 'Off' : (variables.ceiling == 'audit' ? 'Audit' : (%[1]s == 'Default' || (%[1]s == 'Enforce' && %[3]s) ? 'Warn' : (%[1]s == 'Warn' && variables.raised ? 'Enforce' : %[1]s)))`, r, excepted, lowered)),
-		variable("x"+c.rule, c.bad(now())),
-	}
-	if mode == v1alpha1.Audit {
-		return out
-	}
-	strict := "true"
-	if c.strict != "" {
-		strict = c.strict
-	}
-	return append(out, variable("w"+c.rule, c.bad(before())), variable("s"+c.rule, strict))
-}
-
 // holds is the validation of a rule in the policy of a mode. Enforce refuses what is newly wrong and may be refused; what it
-// may not refuse, Warn shows.
+// may not refuse, Warn shows. What is cheap and rules most objects out comes first.
 func (c *check) holds(mode v1alpha1.RuleMode) string {
-	id := c.rule
-	refuses := fmt.Sprintf(`variables.m%[1]s == 'Enforce' && variables.s%[1]s && !(request.operation == 'UPDATE' && variables.w%[1]s)`, id)
+	acts := func(letter string) string { return fmt.Sprintf(`variables.acts.contains('%s%s')`, c.rule, letter) }
+	isExcepted := fmt.Sprintf(`'%s' in variables.excepted`, c.rule)
+	if c.rule == "G002" {
+		isExcepted = "false" // an exception to the rule about exceptions would be one without bounds
+	}
+	// refusable is that the object may be refused for it.
+	refusable := fmt.Sprintf(`!(request.operation == 'UPDATE' && (%s))`, c.bad(before()))
+	if c.strict != "" {
+		refusable = c.strict + " && " + refusable
+	}
+	bad := "(" + c.bad(now()) + ")"
 	switch mode {
 	case v1alpha1.Enforce:
-		return fmt.Sprintf(`!(%s && variables.x%s)`, refuses, id)
+		return fmt.Sprintf(`!(%s && %s && %s && !(%s))`, acts("e"), bad, refusable, isExcepted)
 	case v1alpha1.Warn:
-		return fmt.Sprintf(`!((variables.m%[1]s == 'Warn' || (variables.m%[1]s == 'Enforce' && !(%[2]s))) && variables.x%[1]s)`, id, refuses)
+		return fmt.Sprintf(`!((%[1]s || %[2]s) && %[3]s && (%[1]s || !(%[4]s)) && !(%[5]s))`, acts("w"), acts("e"), bad, refusable, isExcepted)
 	default:
-		return fmt.Sprintf(`!(variables.m%[1]s == 'Audit' && variables.x%[1]s)`, id)
+		return fmt.Sprintf(`!((%s || ((%s || %s) && %s)) && %s)`, acts("a"), acts("w"), acts("e"), isExcepted, bad)
 	}
 }
 
@@ -209,15 +159,15 @@ func mutations() File {
 	}
 	pods.NamespaceSelector.MatchExpressions[1].Values = []string{"off", "audit", "warn"}
 	notAMirror := admission.MatchCondition{Name: "not-a-mirror", Expression: `!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)`}
-	on := func(rule, builtin string) admission.MatchCondition {
-		return admission.MatchCondition{Name: "mode", Expression: fmt.Sprintf(`(has(params.spec.rules) && '%[1]s' in params.spec.rules ? params.spec.rules['%[1]s'] : %[2]s) == 'Default'`, rule, builtin)}
+	on := func(rule string) admission.MatchCondition {
+		return admission.MatchCondition{Name: "somewhere", Expression: isKnown + ` && params.data['bounds'].contains('` + rule + `d')`}
 	}
-	pair := func(name string, match []admission.MatchCondition, expression string) []runtime.Object {
+	pair := func(name, rule string, match []admission.MatchCondition, expression string) []runtime.Object {
 		p := &admission.MutatingAdmissionPolicy{
 			TypeMeta: metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"}, ObjectMeta: object(name),
 			Spec: admission.MutatingAdmissionPolicySpec{
-				ParamKind: paramKind(), MatchConstraints: pods, MatchConditions: match, Variables: holdsVariables(true), FailurePolicy: new(admission.Ignore), ReinvocationPolicy: admission.IfNeededReinvocationPolicy,
-				Mutations: []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: "variables.holds ? " + expression + " : []"}}},
+				ParamKind: paramKind(), MatchConstraints: pods, MatchConditions: match, Variables: policyVariables(true), FailurePolicy: new(admission.Ignore), ReinvocationPolicy: admission.IfNeededReinvocationPolicy,
+				Mutations: []admission.Mutation{{PatchType: admission.PatchTypeJSONPatch, JSONPatch: &admission.JSONPatch{Expression: fmt.Sprintf("variables.acts.contains('%sd') ? %s : []", rule, expression)}}},
 			},
 		}
 		b := &admission.MutatingAdmissionPolicyBinding{
@@ -229,16 +179,16 @@ func mutations() File {
 	return File{
 		Name: "mutations.yaml", About: "What is changed in pods without slipway-webhook: schedulerName (S001), and protections without end where the policy caps them (D003).",
 		Objects: append(
-			pair("slipway-scheduler-name", []admission.MatchCondition{
-				on("S001", "'Default'"), notAMirror,
+			pair("slipway-scheduler-name", "S001", []admission.MatchCondition{
+				on("S001"), notAMirror,
 				{Name: "on-the-default-scheduler", Expression: `!has(object.spec.schedulerName) || object.spec.schedulerName in ['', 'default-scheduler']`},
 				{Name: "not-bound", Expression: `!has(object.spec.nodeName) || object.spec.nodeName == ''`},
 				{Name: "not-of-a-daemonset", Expression: `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet' && has(o.controller) && o.controller)`},
 				{Name: "not-opted-out", Expression: `!has(object.metadata.labels) || !('` + v1alpha1.SchedulerLabel + `' in object.metadata.labels) || object.metadata.labels['` + v1alpha1.SchedulerLabel + `'] != 'default'`},
-			}, `[JSONPatch{op: 'add', path: '/spec/schedulerName', value: has(params.spec.schedulerName) ? params.spec.schedulerName : 'slipway'}]`),
-			pair("slipway-cap-protection", []admission.MatchCondition{
-				on("D003", `(has(params.spec.disruption) && has(params.spec.disruption.indefinite) && params.spec.disruption.indefinite == 'Cap' ? 'Default' : 'Off')`), notAMirror,
+			}, `[JSONPatch{op: 'add', path: '/spec/schedulerName', value: `+setting("schedulerName")+`}]`),
+			pair("slipway-cap-protection", "D003", []admission.MatchCondition{
+				on("D003"), notAMirror,
 				{Name: "protected-without-end", Expression: `has(object.metadata.annotations) && ` + disrupt + ` in object.metadata.annotations && object.metadata.annotations[` + disrupt + `] == 'true'`},
-			}, `[JSONPatch{op: 'replace', path: '/metadata/annotations/' + jsonpatch.escapeKey(`+disrupt+`), value: has(params.spec.disruption.maxDoNotDisrupt) ? params.spec.disruption.maxDoNotDisrupt : '24h'}]`)...),
+			}, `[JSONPatch{op: 'replace', path: '/metadata/annotations/' + jsonpatch.escapeKey(`+disrupt+`), value: `+setting("maxProtection")+`}]`)...),
 	}
 }

@@ -79,8 +79,9 @@ func FuzzPolicy(f *testing.F) {
 		labels := map[string]string{key: value}
 		policies := []*v1alpha1.WorkloadPolicy{p, {}}
 		c := rules.Choose(policies, "team", labels)
-		for _, o := range policies {
-			rules.Others(o, policies)
+		data, _ := rules.NativeData(policies, []map[string]string{labels}, time.Unix(1_780_000_000, 0))
+		if _, ok := data["modes.none."+v1alpha1.BuiltinPolicy]; !ok {
+			t.Error("native policies do not know the built-in behaviour")
 		}
 		for _, rule := range rules.All() {
 			if mode := c.Mode(&rule, value); mode == "" {

@@ -79,20 +79,6 @@ func strongest(a, b *v1alpha1.WorkloadPolicy) int {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), strings.Compare(a.Name, b.Name))
 }
 
-// Others are what a policy has to know of the others, sorted by name, so that it can be told from the policy alone whether it
-// is the one [Choose] chooses. Every policy is stronger than the built-in one.
-func Others(p *v1alpha1.WorkloadPolicy, policies []*v1alpha1.WorkloadPolicy) []v1alpha1.OtherPolicy {
-	var out []v1alpha1.OtherPolicy
-	for _, o := range written(policies) {
-		if o.Name != p.Name {
-			stronger := p.Name == v1alpha1.BuiltinPolicy || strongest(o, p) < 0
-			out = append(out, v1alpha1.OtherPolicy{Name: o.Name, Stronger: stronger, NamespaceSelector: o.Spec.NamespaceSelector})
-		}
-	}
-	slices.SortFunc(out, func(a, b v1alpha1.OtherPolicy) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
 // ForCluster is the choice for cluster-wide objects: the policy named "default".
 func ForCluster(policies []*v1alpha1.WorkloadPolicy) Choice {
 	return Choice{}.or(named(policies, v1alpha1.DefaultPolicy))
