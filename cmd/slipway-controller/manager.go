@@ -87,7 +87,7 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	if err != nil {
 		return nil, err
 	}
-	return m, addNodeClasses(m, cloud, caBundle(o, config), o.DisableDryRun, rules)
+	return m, addNodeClasses(m, cloud, o, caBundle(o, config), rules)
 }
 
 func kubeConfig(o options) (*rest.Config, error) {
@@ -320,12 +320,16 @@ func newRulebook(m manager.Manager, catalogs *ec2.Catalogs) (*nodeclass.Rulebook
 }
 
 // addNodeClasses adds what looks after EC2NodeClasses and NodePools.
-func addNodeClasses(m manager.Manager, cloud *ec2.Client, ca *string, disableDryRun bool, rules *nodeclass.Rulebook) error {
+func addNodeClasses(m manager.Manager, cloud *ec2.Client, o options, ca *string, rules *nodeclass.Rulebook) error {
 	classes := &nodeclass.ClassReconciler{
 		Kube: m.GetClient(), Network: cloud, Images: cloud, Profiles: cloud, Templates: cloud, Reserved: cloud,
-		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, CABundle: ca, Rules: rules,
+		Events: m.GetEventRecorder("karpenter"), Clock: clock.RealClock{}, Live: m.GetAPIReader(), CABundle: ca, Rules: rules,
 	}
-	if !disableDryRun {
+	switch {
+	case o.DisableDryRun:
+	case o.DryRunByScheduler:
+		classes.LaunchesElsewhere = true
+	default:
 		classes.Launches = cloud
 	}
 	if err := classes.SetupWithManager(m); err != nil {

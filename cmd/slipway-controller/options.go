@@ -26,6 +26,7 @@ type options struct {
 	VMMemoryOverheadPercent float64
 	ReservedENIs            int
 	DisableDryRun           bool
+	DryRunByScheduler       bool
 	BindAddress             string
 	MetricsPort             int
 	HealthProbePort         int
@@ -50,7 +51,8 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.StringVar(&o.InterruptionQueue, "interruption-queue", "", "name of the SQS queue with EC2's notices (spot interruption, health, state changes); none if empty")
 	fs.Float64Var(&o.VMMemoryOverheadPercent, "vm-memory-overhead-percent", 0.075, "share of an instance's memory that its node does not see, 0 to 1")
 	fs.IntVar(&o.ReservedENIs, "reserved-enis", 0, "network interfaces of each instance that pods cannot use")
-	fs.BoolVar(&o.DisableDryRun, "disable-dry-run", false, "do not ask EC2 whether instances may be launched; set it where this process has a role of its own that may not")
+	fs.BoolVar(&o.DisableDryRun, "disable-dry-run", false, "do not ask EC2 whether instances may be launched")
+	fs.BoolVar(&o.DryRunByScheduler, "dry-run-by-scheduler", false, "take from slipway-scheduler (--dry-run) whether EC2 lets it launch, where this process has a role of its own that may not")
 	fs.StringVar(&o.BindAddress, "bind-address", "", "address the metrics and health ports listen on; all if empty")
 	fs.IntVar(&o.MetricsPort, "metrics-port", 8080, "port of /metrics; 0 for none")
 	fs.IntVar(&o.HealthProbePort, "health-probe-port", 8081, "port of /healthz and /readyz; 0 for none")

@@ -32,7 +32,9 @@ type slipwayOptions struct {
 	reservedENIs     int
 	isolatedVPC      bool
 	startupTimeout   time.Duration
-	serveSchedulers  []string
+	// dryRun asks EC2 whether this process may launch, for a controller that has another role.
+	dryRun          bool
+	serveSchedulers []string
 	// disableDisruption leaves all nodes where they are, drifted and expired ones too.
 	disableDisruption bool
 	// karpenterLease is the name of the lease whose holder owns the classes of karpenter.k8s.aws.
@@ -56,6 +58,7 @@ func (o *slipwayOptions) add(fs *pflag.FlagSet, getenv func(string) string) erro
 	fs.StringVar(&o.catalogNamespace, "catalog-namespace", "", "Namespace in which what can be bought is published for slipway-webhook, which has no rights in AWS. Not published if empty.")
 	fs.StringVar(&o.admissionNamespace, "admission-namespace", "", "Namespace of slipway-webhook, whose lease tells that admission works: while it does not, no node is taken away whose pods would have to be created again. Empty if slipway-webhook is not installed.")
 	fs.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "No calls to AWS services without a VPC endpoint (IAM, Pricing).")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "Ask EC2 by dry runs whether instances of each EC2NodeClass may be launched and write the answer into its condition LaunchAuthorized, for a slipway-controller with a role of its own (--dry-run-by-scheduler).")
 	fs.DurationVar(&o.startupTimeout, "startup-timeout", 30*time.Second, "How long to wait at start for missing CustomResourceDefinitions and permissions before giving up.")
 	fs.StringSliceVar(&o.serveSchedulers, "serve-schedulers", nil, "Names of other schedulers for whose unschedulable pods nodes are bought too, for example default-scheduler.")
 	var errs []error

@@ -34,6 +34,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/demand"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 	"github.com/slipway-sh/slipway/provisioner/launch"
+	"github.com/slipway-sh/slipway/provisioner/nodeclass"
 	"github.com/slipway-sh/slipway/provisioner/view"
 	"github.com/slipway-sh/slipway/scheduler"
 	"github.com/slipway-sh/slipway/webhook/predict"
@@ -167,6 +168,9 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	if !d.options.disableDisruption {
 		acting.disrupt = disrupt
 	}
+	if d.options.dryRun {
+		acting.checker = &nodeclass.LaunchChecker{Kube: kube, Launches: cloud, Clock: clock.RealClock{}}
+	}
 	go acting.run(ctx)
 	go publish(ctx, d, kube, catalogs, prov)
 	return prov, launcher, nil
@@ -200,6 +204,7 @@ type leaderLoops struct {
 	disrupt   *disruption.Controller // nil if no node is to be taken away
 	prov      *provisioner.Provisioner
 	rival     *rival
+	checker   *nodeclass.LaunchChecker // nil if the controller asks EC2 itself
 }
 
 // run starts them once this process leads.
@@ -212,6 +217,9 @@ func (l leaderLoops) run(ctx context.Context) {
 	go l.slots.Run(ctx, func() []string { return reservations(ctx, l.kube) })
 	go l.tagger.Run(ctx)
 	go retryReturned(ctx, l.shortages, l.prov)
+	if l.checker != nil {
+		go l.checker.Run(ctx)
+	}
 	go func() { fatal(ctx, "launcher", l.launcher.Run(ctx, l.objects)) }()
 	if l.disrupt != nil {
 		go func() { fatal(ctx, "disruption", l.disrupt.Run(ctx)) }()

@@ -4,6 +4,7 @@
 package ec2
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -104,4 +106,35 @@ func readArchive(text string) ([]mimePart, error) {
 		}
 		out = append(out, mimePart{header: header.String(), body: string(body)})
 	}
+}
+
+// NodeConfigKubelet returns the settings that the user data of an AL2023 class gives the kubelet itself, by name: those of
+// spec.kubelet.config of the NodeConfigs in it. Errors are of kind Invalid.
+func NodeConfigKubelet(class *v1.EC2NodeClass) (map[string]json.RawMessage, error) {
+	family, err := Family(class)
+	if err != nil || family != v1.AMIFamilyAL2023 {
+		return nil, err
+	}
+	parts, err := userParts(deref(class.Spec.UserData))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]json.RawMessage{}
+	for _, p := range parts {
+		if !strings.Contains(p.header, "application/node.eks.aws") {
+			continue
+		}
+		var config struct {
+			Spec struct {
+				Kubelet struct {
+					Config map[string]json.RawMessage `json:"config"`
+				} `json:"kubelet"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal([]byte(p.body), &config); err != nil {
+			return nil, invalid("spec.userData: reading the NodeConfig: %w", err)
+		}
+		maps.Copy(out, config.Spec.Kubelet.Config)
+	}
+	return out, nil
 }

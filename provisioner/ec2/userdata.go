@@ -65,7 +65,7 @@ func UserData(family string, b Bootstrap) (string, error) {
 	}
 	if len(text) > maxUserData {
 		return "", &capacity.Error{Kind: capacity.Invalid, Code: CodeUserDataTooLong, Err: fmt.Errorf(
-			"spec.userData: %d bytes with what Slipway adds are more than EC2's limit of %d", len(text), maxUserData)}
+			"spec.userData: %d bytes with what Slipway adds are more than EC2's limit of %d; fetch the rest at boot", len(text), maxUserData)}
 	}
 	return text, nil
 }

@@ -94,10 +94,14 @@ type ClassReconciler struct {
 	Profiles  Profiles
 	Reserved  Reserved
 	Templates Templates
-	// Launches is nil if this process does not launch or is not to ask (dry runs disabled).
+	// Launches is nil if this process is not to ask (dry runs disabled, or LaunchesElsewhere).
 	Launches Launches
-	Events   Events
-	Clock    clock.Clock
+	// LaunchesElsewhere says that a [LaunchChecker] in the process that launches asks EC2.
+	LaunchesElsewhere bool
+	Events            Events
+	Clock             clock.Clock
+	// Live reads classes as they are stored; nil for not looking at keys that the API package does not know.
+	Live client.Reader
 	// CABundle is the cluster's certificate authority as it goes into the hash drift is judged by: base64, nil if unknown.
 	CABundle *string
 	// Rules judge what was applied past admission; nil for not at all.
@@ -107,7 +111,8 @@ type ClassReconciler struct {
 	allowed  permits
 }
 
-// SetupWithManager registers the reconciler: classes, and the end of claims that keep a class from being deleted.
+// SetupWithManager registers the reconciler: classes, the end of claims that keep a class from being deleted, and the specs of
+// pools, whose architectures its images have to have.
 func (r *ClassReconciler) SetupWithManager(m ctrl.Manager) error {
 	ended := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
@@ -117,12 +122,26 @@ func (r *ClassReconciler) SetupWithManager(m ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(m).
 		Named("nodeclass").
-		// A change of nothing but the status is this reconciler's own.
+		// A change of nothing but the status is this reconciler's own, but for what the process that launches says.
 		For(&v1.EC2NodeClass{}, builder.WithPredicates(predicate.Or(
-			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, toldOtherwise()))).
 		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(classOfClaim), builder.WithPredicates(ended)).
+		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(classOfPool), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controllerOptions()).
 		Complete(r)
+}
+
+// toldOtherwise passes changes of what the process that launches was answered.
+func toldOtherwise() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok1 := e.ObjectOld.(*v1.EC2NodeClass)
+			after, ok2 := e.ObjectNew.(*v1.EC2NodeClass)
+			return ok1 && ok2 && !equality.Semantic.DeepEqual(authorized(before), authorized(after))
+		},
+	}
 }
 
 func controllerOptions() controller.Options {

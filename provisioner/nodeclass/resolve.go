@@ -38,12 +38,17 @@ const (
 	reasonNoTemplate       = "CreateLaunchTemplateAuthCheckFailed"
 	reasonNoFleet          = "CreateFleetAuthCheckFailed"
 	reasonNoRun            = "RunInstancesAuthCheckFailed"
+	reasonKubelet          = "InvalidKubeletConfiguration"
+	reasonKubeletElsewhere = "UnsupportedKubeletConfiguration"
+	reasonArchitecture     = "ArchitectureMismatch" // Slipway's own
 )
 
 // part is one thing a class resolves to.
 type part struct {
 	condition string
-	every     time.Duration
+	// field of the class it is about.
+	field string
+	every time.Duration
 	// find asks EC2, without touching the class; the function it returns writes what was found into the class's status.
 	find func(context.Context, *v1.EC2NodeClass) (found, error)
 }
@@ -66,12 +71,12 @@ func fails(reason, format string, args ...any) *verdict {
 
 func (r *ClassReconciler) parts() []part {
 	return []part{
-		{v1.ConditionTypeSubnetsReady, refreshEvery / 2, r.findSubnets},
-		{v1.ConditionTypeSecurityGroupsReady, resolveEvery, r.findGroups},
-		{v1.ConditionTypeAMIsReady, resolveEvery, r.findImages},
-		{v1.ConditionTypeInstanceProfileReady, resolveEvery, r.findProfile},
-		{v1.ConditionTypePlacementGroupReady, resolveEvery, r.findPlacementGroup},
-		{v1.ConditionTypeCapacityReservationsReady, refreshEvery / 2, r.findReservations},
+		{v1.ConditionTypeSubnetsReady, "spec.subnetSelectorTerms", refreshEvery / 2, r.findSubnets},
+		{v1.ConditionTypeSecurityGroupsReady, "spec.securityGroupSelectorTerms", resolveEvery, r.findGroups},
+		{v1.ConditionTypeAMIsReady, "spec.amiSelectorTerms", resolveEvery, r.findImages},
+		{v1.ConditionTypeInstanceProfileReady, "spec.role", resolveEvery, r.findProfile},
+		{v1.ConditionTypePlacementGroupReady, "spec.placementGroupSelector", resolveEvery, r.findPlacementGroup},
+		{v1.ConditionTypeCapacityReservationsReady, "spec.capacityReservationSelectorTerms", refreshEvery / 2, r.findReservations},
 	}
 }
 
@@ -95,19 +100,19 @@ func (r *ClassReconciler) resolve(ctx context.Context, class *v1.EC2NodeClass) e
 		if answers[i].write == nil && answers[i].verdict == nil && errs[i] == nil {
 			continue // not due
 		}
-		if r.settle(class, conditions, p.condition, answers[i], errs[i]) {
+		if r.settle(class, conditions, p, answers[i], errs[i]) {
 			r.resolved.done(class.UID, p.condition, now)
 		}
 	}
 	answer, err := r.validate(ctx, class, conditions)
-	r.settle(class, conditions, v1.ConditionTypeValidationSucceeded, answer, err)
+	r.settle(class, conditions, part{condition: v1.ConditionTypeValidationSucceeded}, answer, err)
 	return errors.Join(errors.Join(errs...), err)
 }
 
 // settle turns an answer into status and condition; it reports whether the condition is True now because of it.
-func (r *ClassReconciler) settle(class *v1.EC2NodeClass, conditions status.ConditionSet, condition string, a found, err error) bool {
+func (r *ClassReconciler) settle(class *v1.EC2NodeClass, conditions status.ConditionSet, p part, a found, err error) bool {
 	if err != nil {
-		r.failed(conditions, condition, class.Generation, err)
+		r.failed(conditions, p, class.Generation, err)
 		return false
 	}
 	if a.write != nil {
@@ -115,22 +120,26 @@ func (r *ClassReconciler) settle(class *v1.EC2NodeClass, conditions status.Condi
 	}
 	switch {
 	case a.verdict == nil:
-		conditions.SetTrue(condition)
+		conditions.SetTrue(p.condition)
 		return true
 	case a.verdict.unknown:
-		conditions.SetUnknownWithReason(condition, a.verdict.reason, a.verdict.message)
+		conditions.SetUnknownWithReason(p.condition, a.verdict.reason, a.verdict.message)
 	default:
-		conditions.SetFalse(condition, a.verdict.reason, a.verdict.message)
+		conditions.SetFalse(p.condition, a.verdict.reason, a.verdict.message)
 	}
 	return false
 }
 
 // failed says that a lookup went wrong. What was found earlier for the same spec stays in use, and its condition with it.
-func (r *ClassReconciler) failed(conditions status.ConditionSet, condition string, generation int64, err error) {
-	if c := conditions.Get(condition); c.IsTrue() && c.ObservedGeneration == generation {
+func (r *ClassReconciler) failed(conditions status.ConditionSet, p part, generation int64, err error) {
+	if c := conditions.Get(p.condition); c.IsTrue() && c.ObservedGeneration == generation {
 		return
 	}
-	conditions.SetUnknownWithReason(condition, reasonResolutionFailed, describe(err))
+	message := describe(err)
+	if p.field != "" {
+		message = p.field + ": " + message
+	}
+	conditions.SetUnknownWithReason(p.condition, reasonResolutionFailed, message)
 }
 
 // describe is the error without what differs from one try to the next (request ids), which would make every try a write.
@@ -153,6 +162,9 @@ func describe(err error) string {
 
 func (r *ClassReconciler) findSubnets(ctx context.Context, class *v1.EC2NodeClass) (found, error) {
 	subnets, err := r.Network.Subnets(ctx, class.Spec.SubnetSelectorTerms)
+	if capacity.KindOf(err) == capacity.Invalid {
+		return found{verdict: refused(reasonSubnetsNotFound, "spec.subnetSelectorTerms", err)}, nil
+	}
 	if err != nil {
 		return found{}, err
 	}
@@ -171,6 +183,9 @@ func (r *ClassReconciler) findSubnets(ctx context.Context, class *v1.EC2NodeClas
 
 func (r *ClassReconciler) findGroups(ctx context.Context, class *v1.EC2NodeClass) (found, error) {
 	groups, err := r.Network.SecurityGroups(ctx, class.Spec.SecurityGroupSelectorTerms)
+	if capacity.KindOf(err) == capacity.Invalid {
+		return found{verdict: refused(reasonGroupsNotFound, "spec.securityGroupSelectorTerms", err)}, nil
+	}
 	if err != nil {
 		return found{}, err
 	}
@@ -190,6 +205,9 @@ func (r *ClassReconciler) findImages(ctx context.Context, class *v1.EC2NodeClass
 	images, err := r.Images.Images(ctx, class)
 	switch capacity.KindOf(err) {
 	case capacity.Invalid:
+		if codeOf(err) != "" {
+			return found{write: none, verdict: refused(reasonImageNotFound, "spec.amiSelectorTerms", err)}, nil
+		}
 		return found{write: none, verdict: fails(reasonAlias, "%v", err)}, nil
 	case capacity.NotFound:
 		return found{write: none, verdict: fails(reasonImageNotFound, "spec.amiSelectorTerms did not match any images for the cluster's Kubernetes version; check the alias's release")}, nil
@@ -233,6 +251,19 @@ func (r *ClassReconciler) findProfile(ctx context.Context, class *v1.EC2NodeClas
 		return found{}, err
 	}
 	return found{write: func(c *v1.EC2NodeClass) { c.Status.InstanceProfile = name }}, nil
+}
+
+// refused is the verdict on terms that AWS does not take.
+func refused(reason, field string, err error) *verdict {
+	return fails(reason, "%s; correct the ids, names and tags in it", describeInvalid(field, err))
+}
+
+// codeOf is AWS's error code, empty if there is none.
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*capacity.Error](err); ok {
+		return e.Code
+	}
+	return ""
 }
 
 // describeInvalid is an error of our own as it stands, one of AWS by its code.

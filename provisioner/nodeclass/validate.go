@@ -27,7 +27,7 @@ const (
 )
 
 // validate checks what the API server's schema cannot, in this order: that the spec makes sense and a node of it can be
-// told how to join; that everything it needs has been found; that EC2 would let us launch.
+// told how to join; that everything it needs has been found, and goes with its NodePools; that EC2 would let us launch.
 func (r *ClassReconciler) validate(ctx context.Context, class *v1.EC2NodeClass, conditions status.ConditionSet) (found, error) {
 	if v := checkTags(class.Spec.Tags); v != nil {
 		return found{verdict: v}, nil
@@ -35,13 +35,19 @@ func (r *ClassReconciler) validate(ctx context.Context, class *v1.EC2NodeClass, 
 	if err := ec2.CheckClass(class); err != nil {
 		return found{verdict: fails(reasonInvalid, "%v", err)}, nil
 	}
+	if v, err := r.checkKubelet(ctx, class); v != nil || err != nil {
+		return found{verdict: v}, err
+	}
 	if v, err := r.checkUserData(ctx, class); v != nil || err != nil {
 		return found{verdict: v}, err
 	}
 	if v := waiting(conditions); v != nil {
 		return found{verdict: v}, nil
 	}
-	return r.checkLaunch(ctx, class)
+	if v, err := r.checkArchitecture(ctx, class); v != nil || err != nil {
+		return found{verdict: v}, err
+	}
+	return r.checkLaunch(ctx, class, conditions)
 }
 
 func (r *ClassReconciler) checkUserData(ctx context.Context, class *v1.EC2NodeClass) (*verdict, error) {
@@ -91,31 +97,24 @@ func waiting(conditions status.ConditionSet) *verdict {
 
 // checkLaunch asks EC2 whether it would let us launch, unless it has said so for the same class a short while ago. A refusal
 // is asked about again with every look at the class, so that it ends soon after its cause.
-func (r *ClassReconciler) checkLaunch(ctx context.Context, class *v1.EC2NodeClass) (found, error) {
-	if r.Launches == nil {
+func (r *ClassReconciler) checkLaunch(ctx context.Context, class *v1.EC2NodeClass, conditions status.ConditionSet) (found, error) {
+	switch {
+	case r.LaunchesElsewhere:
+		return told(class), nil
+	case r.Launches == nil:
 		return found{}, nil
+	}
+	if err := conditions.Clear(conditionAuthorized); err != nil {
+		return found{}, fmt.Errorf("clearing condition %s: %w", conditionAuthorized, err)
 	}
 	asked := launchDigest(class)
 	now := r.Clock.Now()
 	if r.allowed.fresh(class.UID, asked, now) {
 		return found{}, nil
 	}
-	err := r.Launches.CheckLaunch(ctx, class)
-	switch capacity.KindOf(err) {
-	case capacity.Unauthorized:
-		reason := map[string]string{
-			"ec2:CreateLaunchTemplate": reasonNoTemplate, "ec2:CreateFleet": reasonNoFleet, "ec2:RunInstances": reasonNoRun,
-		}[ec2.Action(err)]
-		if reason == "" { // what a launch needs beside the three
-			return found{}, err
-		}
-		return found{verdict: fails(reason, "Controller isn't authorized to call %s: %s", ec2.Action(err), ec2.Denial(err))}, nil
-	case capacity.Invalid:
-		return found{verdict: fails(reasonOf(err), "%s", describeInvalid("spec", err))}, nil
-	default: // success, or a failure to be retried
-	}
-	if err != nil {
-		return found{}, err
+	answer, err := judgeLaunch(r.Launches.CheckLaunch(ctx, class))
+	if answer != nil || err != nil {
+		return found{verdict: answer}, err
 	}
 	r.allowed.until(class.UID, asked, now.Add(wait.Jitter(checkEvery, checkJitter)))
 	return found{}, nil

@@ -151,7 +151,7 @@ func kubeletSettings(s *Subject, _ *Facts) []Finding {
 	if err := json.Unmarshal(s.Raw, &raw); err != nil {
 		return []Finding{{Field: "spec.kubelet", Problem: "is not an object"}}
 	}
-	types := kubeletFields()
+	types := KubeletFields()
 	var out []Finding
 	for _, key := range slices.Sorted(maps.Keys(raw.Spec.Kubelet)) {
 		t, ok := types[key]
@@ -170,8 +170,8 @@ func kubeletSettings(s *Subject, _ *Facts) []Finding {
 	return out
 }
 
-// kubeletFields are the settings of the kubelet's own API, and Karpenter's where it has them with another type.
-func kubeletFields() map[string]reflect.Type {
+// KubeletFields are the settings of the kubelet's own API, and Karpenter's where it has them with another type.
+func KubeletFields() map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for _, t := range []reflect.Type{reflect.TypeFor[kubelet.KubeletConfiguration](), reflect.TypeFor[v1.KubeletConfiguration]()} {
 		for field := range t.Fields() {

@@ -76,6 +76,9 @@ args:
 {{- range $gate, $on := .Values.scheduler.featureGates }}
 - --feature-gates={{ $gate }}={{ $on }}
 {{- end }}
+{{- if and (eq .Values.installation "split") (not .Values.controller.disableDryRun) }}
+- --dry-run
+{{- end }}
 {{- if .Values.admission.enabled }}
 - --admission-namespace={{ .Release.Namespace }}
 - --catalog-namespace={{ .Release.Namespace }}
@@ -118,6 +121,8 @@ args:
 {{- end }}
 {{- if .Values.controller.disableDryRun }}
 - --disable-dry-run
+{{- else if eq .Values.installation "split" }}
+- --dry-run-by-scheduler
 {{- end }}
 {{- range .Values.controller.extraArgs }}
 - {{ . | quote }}
