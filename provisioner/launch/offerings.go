@@ -15,11 +15,14 @@ import (
 )
 
 const (
-	// maxOfferings is how many offerings one fleet request carries: enough for EC2 to pick from deep pools. (Karpenter
-	// sends 60 instance types.)
-	maxOfferings = 60
-	// maxOverrides is EC2's limit, used up only where minValues asks for more variety than the cheapest have, and after EC2
-	// was out of what an attempt asked for.
+	// maxTypes is how many instance types the first request of a launch carries, each in all its zones, as Karpenter's: the
+	// allocation by price and capacity is the better for every pool it may choose from. moreTypes is for requests after EC2 was
+	// out of what an attempt asked for: the deep pools have been tried.
+	maxTypes  = 60
+	moreTypes = 300
+	// maxOverrides is how many offerings one request carries at most. EC2 has that limit for fleets of other types than instant;
+	// for those it limits the size of the request, which 60 types in six zones are within and 100 types are not
+	// (aws/karpenter-provider-aws issue 5776).
 	maxOverrides = 300
 )
 
@@ -48,7 +51,7 @@ func wantedBy(c *karpv1.NodeClaim) (wanted, error) {
 
 // choose returns the offerings to ask EC2 for, cheapest first and all of one capacity type: reserved before spot before
 // on-demand, spot without what is dearer than the cheapest on-demand; a reservation alone, because its places are counted.
-// most bounds the answer and out says which offerings are not to be had. The
+// most bounds the instance types of the answer, maxOverrides the answer, and out says which offerings are not to be had. The
 // error, of kind NoCapacity, says which condition left nothing over.
 func choose(cat *capacity.Catalog, w wanted, most int, out func(capacity.OfferingKey) bool) ([]capacity.CatalogOffering, error) {
 	match := cat.Match(w.requirements)
@@ -85,16 +88,18 @@ func noCapacity(format string, args ...any) error {
 // asks for variety.
 func collect(cat *capacity.Catalog, match capacity.Set, w wanted, most int, out func(capacity.OfferingKey) bool) []capacity.CatalogOffering {
 	fits := make(map[int]bool, 64)
-	count := map[string]int{}
+	b := breadth{most: most, types: map[string]map[int]bool{}}
 	var plain, special []capacity.CatalogOffering
 	for i := range match.All {
-		t := cat.TypeOf(i)
+		t, o := cat.TypeOf(i), cat.Offerings[i]
+		if !w.minValues && b.full(o.CapacityType, t) {
+			continue
+		}
 		ok, seen := fits[t]
 		if !seen {
 			ok = w.requests.Fits(cat.Types[t].Allocatable)
 			fits[t] = ok
 		}
-		o := cat.Offerings[i]
 		switch {
 		case !ok || out(o.Key()):
 		case !w.minValues && exotic(o.Type):
@@ -103,8 +108,8 @@ func collect(cat *capacity.Catalog, match capacity.Set, w wanted, most int, out 
 			}
 		default:
 			plain = append(plain, o)
-			count[o.CapacityType]++
-			if !w.minValues && enough(count, most) {
+			b.add(o.CapacityType, t)
+			if !w.minValues && b.enough() {
 				return plain
 			}
 		}
@@ -115,14 +120,35 @@ func collect(cat *capacity.Catalog, match capacity.Set, w wanted, most int, out 
 	return special
 }
 
-// enough reports whether offerings dearer than those counted cannot be chosen: a full request of spot, or spot and an
-// on-demand offering that all further spot is dearer than, or a full request of on-demand without any cheaper spot.
-func enough(count map[string]int, most int) bool {
-	if count[karpv1.CapacityTypeReserved] > 0 {
+// breadth counts what was collected: for each capacity type the instance types, and the offerings.
+type breadth struct {
+	most  int
+	types map[string]map[int]bool
+	total int
+}
+
+func (b *breadth) add(capacityType string, t int) {
+	if b.types[capacityType] == nil {
+		b.types[capacityType] = map[int]bool{}
+	}
+	b.types[capacityType][t] = true
+	b.total++
+}
+
+// full reports whether there are as many instance types as a request carries, and this one is not among them.
+func (b *breadth) full(capacityType string, t int) bool {
+	have := b.types[capacityType]
+	return len(have) >= b.most && !have[t]
+}
+
+// enough reports whether offerings dearer than those counted cannot be chosen: spot and an on-demand offering that all further
+// spot is dearer than, or a request's fill. (On demand without any cheaper spot goes on for the other zones of its types.)
+func (b *breadth) enough() bool {
+	if len(b.types[karpv1.CapacityTypeReserved]) > 0 {
 		return false
 	}
-	spot, onDemand := count[karpv1.CapacityTypeSpot], count[karpv1.CapacityTypeOnDemand]
-	return spot >= most || (spot > 0 && onDemand > 0) || onDemand >= most
+	spot, onDemand := len(b.types[karpv1.CapacityTypeSpot]), len(b.types[karpv1.CapacityTypeOnDemand])
+	return spot > 0 && onDemand > 0 || b.total >= maxOverrides
 }
 
 func exotic(t *capacity.InstanceType) bool {
@@ -161,21 +187,40 @@ func oneCapacityType(in []capacity.CatalogOffering, minValues bool) []capacity.C
 	return onDemand
 }
 
-// limit returns the cheapest, as many as most allows or minValues needs.
+// limit returns the offerings of the cheapest types, as many types as most allows or minValues needs.
 func limit(in []capacity.CatalogOffering, w wanted, most int) ([]capacity.CatalogOffering, error) {
-	n := min(len(in), most)
-	if !w.minValues {
-		return in[:n], nil
-	}
-	for ; ; n++ {
-		short := shortOfValues(in[:n], w.requirements)
-		if short == "" {
-			return in[:n], nil
+	for ; ; most++ {
+		taken, all := cut(in, most)
+		if !w.minValues {
+			return taken, nil
 		}
-		if n >= min(len(in), maxOverrides) {
+		short := shortOfValues(taken, w.requirements)
+		if short == "" {
+			return taken, nil
+		}
+		if all {
 			return nil, noCapacity("the offerings to be had have fewer values of %q than minValues asks", short)
 		}
 	}
+}
+
+// cut returns the offerings of the first so many types, no more than a request carries; all says that more types would bring
+// nothing more.
+func cut(in []capacity.CatalogOffering, most int) (taken []capacity.CatalogOffering, all bool) {
+	types := map[string]bool{}
+	all = true
+	for _, o := range in {
+		switch {
+		case !types[o.Type.Name] && len(types) == most:
+			all = false
+			continue
+		case len(taken) == maxOverrides:
+			return taken, true
+		}
+		types[o.Type.Name] = true
+		taken = append(taken, o)
+	}
+	return taken, all
 }
 
 // shortOfValues returns a key of which the offerings have fewer distinct values than its minValues, "" if there is none.

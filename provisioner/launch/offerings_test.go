@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := choose(catalog, w, maxOfferings, func(k capacity.OfferingKey) bool {
+			got, err := choose(catalog, w, maxTypes, func(k capacity.OfferingKey) bool {
 				return slices.Contains(tc.out, k)
 			})
 			if tc.wantErr != "" {
@@ -121,18 +121,54 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestChooseCutsToSixty(t *testing.T) {
-	var types []*builder.InstanceTypeBuilder
-	for i := range 50 {
-		types = append(types, builder.InstanceType(fmt.Sprintf("m5.size%02d", i)).CPU("2").Memory("8Gi").OnDemand(0.1+float64(i)/100, "a", "b"))
+// A request carries the sixty cheapest types, each in every zone, and no more offerings than EC2 takes.
+func TestChooseTakesSixtyTypes(t *testing.T) {
+	sold := func(n int, zones ...string) *capacity.Catalog {
+		var types []*builder.InstanceTypeBuilder
+		for i := range n {
+			b := builder.InstanceType(fmt.Sprintf("m5.size%02d", i)).CPU("2").Memory("8Gi").OnDemand(10+float64(i)/100, zones...)
+			for z, zone := range zones {
+				b.Spot(0.1+float64(i)/100+float64(z), zone) // the second zone of the cheapest is dearer than the first of all others
+			}
+			types = append(types, b)
+		}
+		return builder.Catalog(types...)
 	}
-	w, err := wantedBy(builder.NodeClaim("c").Request("cpu", "1").Obj())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := choose(builder.Catalog(types...), w, maxOfferings, func(capacity.OfferingKey) bool { return false })
-	if err != nil || len(got) != 60 || got[59].Type.Name != "m5.size29" {
-		t.Errorf("%d offerings, error %v; want the 60 cheapest", len(got), err)
+	for name, tc := range map[string]struct {
+		catalog      *capacity.Catalog
+		capacityType string
+		most         int
+		offerings    int
+		types        int
+	}{
+		"spot in two zones":      {sold(80, "a", "b"), karpv1.CapacityTypeSpot, maxTypes, 120, 60},
+		"on demand in two zones": {sold(80, "a", "b"), karpv1.CapacityTypeOnDemand, maxTypes, 120, 60},
+		"fewer types":            {sold(10, "a", "b", "c"), karpv1.CapacityTypeSpot, maxTypes, 30, 10},
+		"six zones: EC2's limit": {sold(80, "a", "b", "c", "d", "e", "f"), karpv1.CapacityTypeSpot, maxTypes, maxOverrides, 60},
+		"after a refusal":        {sold(80, "a", "b"), karpv1.CapacityTypeSpot, moreTypes, 160, 80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, err := wantedBy(builder.NodeClaim("c").Request("cpu", "1").Require(builder.In(karpv1.CapacityTypeLabelKey, tc.capacityType)).Obj())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := choose(tc.catalog, w, tc.most, func(capacity.OfferingKey) bool { return false })
+			if err != nil {
+				t.Fatal(err)
+			}
+			types := map[string]bool{}
+			for _, o := range got {
+				types[o.Type.Name] = true
+			}
+			if len(got) != tc.offerings || len(types) != tc.types || !types["m5.size00"] {
+				t.Errorf("%d offerings of %d types, want %d of the cheapest %d", len(got), len(types), tc.offerings, tc.types)
+			}
+			for i := range got[1:] {
+				if got[i].Price > got[i+1].Price {
+					t.Errorf("offering %d is dearer than the next", i)
+				}
+			}
+		})
 	}
 }
 
@@ -159,7 +195,7 @@ func TestReservationsComeFirstAndAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := choose(catalog, w, maxOfferings, func(capacity.OfferingKey) bool { return false })
+			got, err := choose(catalog, w, maxTypes, func(capacity.OfferingKey) bool { return false })
 			if err != nil {
 				t.Fatal(err)
 			}

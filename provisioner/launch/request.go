@@ -91,9 +91,9 @@ func (r *run) request(ctx context.Context) (*request, error) {
 
 // choose picks the offerings to ask for. Where the reservation among them has no free place the next is looked at.
 func (r *run) choose(req *request, subnets map[string]string) error {
-	most := maxOfferings
+	most := maxTypes
 	if r.attempt > 1 {
-		most = maxOverrides // the deep pools have been tried
+		most = moreTypes
 	}
 	out := func(k capacity.OfferingKey) bool {
 		return subnets[k.Zone] == "" || r.out[k] || r.doubted[k] || r.l.Shortages.Out(k) || k.ReservationID != "" && r.l.Slots == nil
