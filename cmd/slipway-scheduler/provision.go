@@ -163,17 +163,22 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	go announce(ctx, catalogs, prov, kube)
 	acting := leaderLoops{
 		kube: kube, objects: objects, templates: templates, subnets: subnets, slots: slots, tagger: tagger, shortages: shortages,
-		launcher: launcher, prov: prov, rival: d.rival,
+		launcher: launcher, prov: prov, rival: d.rival, checker: newChecker(d.options, kube, cloud),
 	}
 	if !d.options.disableDisruption {
 		acting.disrupt = disrupt
 	}
-	if d.options.dryRun {
-		acting.checker = &nodeclass.LaunchChecker{Kube: kube, Launches: cloud, Clock: clock.RealClock{}}
-	}
 	go acting.run(ctx)
 	go publish(ctx, d, kube, catalogs, prov)
 	return prov, launcher, nil
+}
+
+// newChecker makes what asks EC2 whether this process may launch, nil if the controller asks.
+func newChecker(o slipwayOptions, kube client.Client, cloud *ec2.Client) *nodeclass.LaunchChecker {
+	if !o.dryRun {
+		return nil
+	}
+	return &nodeclass.LaunchChecker{Kube: kube, Launches: cloud, Clock: clock.RealClock{}}
 }
 
 // newCloud reads the AWS configuration of the environment.

@@ -53,23 +53,23 @@ func TestBadInput(t *testing.T) {
 		message   []string // the field, and the remedy
 	}{
 		"selector EC2 refuses": {
-			bad:       func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.subnetErr = unreadable },
-			mend:      func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.subnetErr = nil },
+			bad:       func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.subnetErr = unreadable },
+			mend:      func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.subnetErr = nil },
 			condition: "SubnetsReady", reason: "SubnetsNotFound", message: []string{"spec.subnetSelectorTerms", "InvalidParameterValue", "correct"},
 		},
 		"no match: subnets": {
-			bad:       func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.subnets = nil },
-			mend:      func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.subnets = healthyCloud().subnets },
+			bad:       func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.subnets = nil },
+			mend:      func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.subnets = healthyCloud().subnets },
 			condition: "SubnetsReady", reason: "SubnetsNotFound", message: []string{"spec.subnetSelectorTerms", "check ids and tags"},
 		},
 		"no match: groups": {
-			bad:       func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.groups = nil },
-			mend:      func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.groups = healthyCloud().groups },
+			bad:       func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.groups = nil },
+			mend:      func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.groups = healthyCloud().groups },
 			condition: "SecurityGroupsReady", reason: "SecurityGroupsNotFound", message: []string{"spec.securityGroupSelectorTerms", "check ids, names and tags"},
 		},
 		"no match: images": {
-			bad:       func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.images = nil },
-			mend:      func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { b.cloud.images = healthyCloud().images },
+			bad:       func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.images = nil },
+			mend:      func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.cloud.images = healthyCloud().images },
 			condition: "AMIsReady", reason: "AMINotFound", message: []string{"spec.amiSelectorTerms", "check ids, names, owners and tags"},
 		},
 		"wrong architecture, the pool is changed": {
@@ -127,7 +127,7 @@ func TestBadInput(t *testing.T) {
 				c.Spec.Kubelet = &v1.KubeletConfiguration{}
 				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"cpuManagerPolicy": "static"}}}
 			},
-			mend:      func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) { c.Spec.Kubelet = nil },
+			mend:      func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) { c.Spec.Kubelet = nil },
 			condition: "ValidationSucceeded", reason: "UnsupportedKubeletConfiguration", message: []string{"spec.kubelet.cpuManagerPolicy", "spec.userData", "remove"},
 		},
 		"unknown kubelet field that the CRD drops": {

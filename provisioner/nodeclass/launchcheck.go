@@ -144,10 +144,9 @@ func (c *LaunchChecker) write(ctx context.Context, class *v1.EC2NodeClass, is st
 	is.ObservedGeneration, is.LastTransitionTime = class.Generation, metav1.NewTime(c.Clock.Now())
 	changed := class.DeepCopy()
 	has := authorized(changed)
-	switch {
-	case has == nil:
+	if has == nil {
 		changed.Status.Conditions = slices.Insert(changed.Status.Conditions, 0, is) // Ready stays last
-	default:
+	} else {
 		if has.Status == is.Status {
 			is.LastTransitionTime = has.LastTransitionTime
 		}
