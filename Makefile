@@ -136,6 +136,10 @@ compare-emulator: compare-build ## run the stock Karpenter controller against th
 compare-coexistence: compare-build build ## run the stock Karpenter controller beside Slipway: neither buys for the other's pods
 	@$(GO) run ./test/coexist $(ARGS)
 
+.PHONY: compare-migrate
+compare-migrate: compare-build build ## move a cluster from the stock Karpenter controller to Slipway and back: nothing drifts, nothing is interrupted
+	@$(GO) run ./test/migration $(ARGS)
+
 .PHONY: clean
 clean: ## delete what was built here; Go's caches stay
 	rm -rf bin dist

@@ -29,7 +29,7 @@ func run() int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(planCommand(), explainCommand(), lintCommand(), migrateCommand(), demoCommand(), clusterCommand())
+	root.AddCommand(planCommand(), explainCommand(), lintCommand(), migrateCommand(), topCommand(), demoCommand(), clusterCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "slipway: %v\n", err)
 		if errors.Is(err, errUnplaced) {
