@@ -128,6 +128,22 @@ contract: ## hold the emulator against moto, call by call (installs moto for the
 compare-build: k8s
 	@hack/compare.sh build
 
+.PHONY: compare
+compare: compare-latency compare-plan compare-consolidation ## every comparison that writes docs/benchmarks.md, one after the other
+
+# Boots and bursts at their real pace take minutes: ARGS="-parts single" does a part, ARGS=-short tries it out.
+.PHONY: compare-latency
+compare-latency: compare-build build ## pod to instance request, beside the stock Karpenter controller
+	@$(GO) run ./test/sidebyside -docs docs/benchmarks.md -parts single,burst-100,burst-1000,idle,shortage $(ARGS)
+
+.PHONY: compare-consolidation
+compare-consolidation: compare-build build ## a half-empty cluster to rest, beside the stock Karpenter controller
+	@$(GO) run ./test/sidebyside -docs docs/benchmarks.md -parts consolidation -contenders slipway,karpenter $(ARGS)
+
+.PHONY: compare-plan
+compare-plan: compare-build ## time, memory and price of plans, beside Karpenter's own scheduler in process
+	@$(GO) run ./test/sidebyside/plans -docs docs/benchmarks.md $(ARGS)
+
 .PHONY: compare-emulator
 compare-emulator: compare-build ## run the stock Karpenter controller against the emulator (building it takes minutes, once)
 	@$(GO) run ./test/ec2emu/stock $(ARGS)

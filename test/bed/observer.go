@@ -226,6 +226,36 @@ func (o *Observer) Counts(prefix string) (pods, bound, running int) {
 	return pods, bound, running
 }
 
+// Deleted is how many of the pods whose name has the prefix were deleted.
+func (o *Observer) Deleted(prefix string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := 0
+	for _, t := range o.pods {
+		if t.deleted && strings.HasPrefix(t.key.Name, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// NodesOfClaims names the node of each NodeClaim that has one.
+func (o *Observer) NodesOfClaims() map[string]string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	nodes := map[string]string{}
+	for name, n := range o.nodes {
+		nodes[n.provider] = name
+	}
+	out := map[string]string{}
+	for name, c := range o.claims {
+		if node := nodes[c.provider]; node != "" {
+			out[name] = node
+		}
+	}
+	return out
+}
+
 // Claims is how many NodeClaims were seen, deleted ones included, and for how many of the pods more than one was bought.
 func (o *Observer) Claims() (claims, second int) {
 	o.mu.Lock()

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -22,21 +21,23 @@ import (
 	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
+	"github.com/slipway-sh/slipway/test/peer"
 )
 
 // stepLimit bounds each step. Karpenter's slowest own period on the way is its lease.
 const stepLimit = 3 * time.Minute
 
 type options struct {
-	karpenter, scheduler, binaries string
-	pods                           int
+	peer     peer.Options
+	binaries string
+	pods     int
 }
 
 func main() {
 	log.SetLogger(logr.Discard())
 	o := options{}
-	flag.StringVar(&o.karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
-	flag.StringVar(&o.scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
+	flag.StringVar(&o.peer.Karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
+	flag.StringVar(&o.peer.Scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
 	flag.StringVar(&o.binaries, "binaries", "bin", "folder of Slipway's binaries")
 	flag.IntVar(&o.pods, "pods", 10, "pods of Slipway's that wait")
 	flag.Parse()
@@ -49,10 +50,8 @@ func main() {
 func run(o options) (err error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	for _, path := range []*string{&o.karpenter, &o.scheduler} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return fmt.Errorf("locating binaries: %w", err)
-		}
+	if err := o.peer.Resolve(); err != nil {
+		return err
 	}
 	began := time.Now()
 	say := func(line string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), line) }

@@ -8,10 +8,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,8 +23,8 @@ import (
 	samples "github.com/slipway-sh/slipway/manifests/samples"
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/test/bed"
-	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
+	"github.com/slipway-sh/slipway/test/peer"
 )
 
 //go:embed pools.yaml
@@ -47,7 +45,7 @@ type proof struct {
 	kube      client.Client
 	opts      options
 	say       func(string)
-	karpenter *cluster.Process
+	karpenter *peer.Peer
 	// beside and served are what must be 0, see the package's description.
 	beside, served int
 }
@@ -63,52 +61,20 @@ func (p *proof) lastWords() string {
 	return out.String()
 }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("choosing a port: %w", err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
-}
-
 // until polls, and fails at once if Karpenter has ended by itself.
 func (p *proof) until(ctx context.Context, what string, ok func(context.Context) (bool, error)) error {
-	return bed.Eventually(ctx, what, func(ctx context.Context) (bool, error) {
-		if p.karpenter != nil {
-			select {
-			case <-p.karpenter.Done():
-				return false, p.karpenter.Err()
-			default:
-			}
-		}
-		return ok(ctx)
-	})
+	if p.karpenter == nil {
+		return bed.Eventually(ctx, what, ok)
+	}
+	return p.karpenter.Until(ctx, what, ok)
 }
 
 // start starts the stock programs, and waits until Karpenter has resolved the class and its pool.
 func (p *proof) start(ctx context.Context) error {
-	var ports [3]string
-	for i := range ports {
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		ports[i] = port
-	}
-	c := p.bed.Cluster
-	_, err := c.Run(cluster.Command{Name: "kube-scheduler", Path: p.opts.scheduler, Args: []string{
-		"--kubeconfig=" + c.Kubeconfig(), "--authentication-kubeconfig=" + c.Kubeconfig(), "--authorization-kubeconfig=" + c.Kubeconfig(),
-		"--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=" + ports[0], "--cert-dir=" + c.Dir(),
-	}})
-	if err != nil {
-		return err
-	}
-	p.karpenter, err = c.Run(cluster.Command{Name: "karpenter", Path: p.opts.karpenter, Env: append(p.bed.Env(),
-		"KUBECONFIG="+c.Kubeconfig(), "SYSTEM_NAMESPACE="+bed.Namespace, "LEADER_ELECTION_NAMESPACE="+bed.Namespace,
-		"CLUSTER_NAME="+karpentersName, "CLUSTER_ENDPOINT="+c.Config().Host, "METRICS_PORT="+ports[1], "HEALTH_PROBE_PORT="+ports[2], "LOG_LEVEL=debug",
-	)})
-	if err != nil {
+	o := p.opts.peer
+	o.ClusterName, o.Election = karpentersName, true
+	var err error
+	if p.karpenter, err = peer.Start(p.bed, o); err != nil {
 		return err
 	}
 	class, err := samples.Files.ReadFile("general/ec2nodeclass.yaml")
@@ -116,7 +82,7 @@ func (p *proof) start(ctx context.Context) error {
 		return err
 	}
 	for _, manifest := range [][]byte{class, pools} {
-		if err := c.Apply(ctx, manifest); err != nil {
+		if err := p.bed.Cluster.Apply(ctx, manifest); err != nil {
 			return err
 		}
 	}
@@ -299,7 +265,7 @@ func (p *proof) whileBooting(ctx context.Context) error {
 func (p *proof) handOver(ctx context.Context) error {
 	stopped := p.karpenter
 	p.karpenter = nil
-	if err := stopped.Terminate(); err != nil {
+	if err := stopped.Process.Terminate(); err != nil {
 		return err
 	}
 	if err := p.bed.Emulator.SetLatency("CreateFleet", ec2emu.Latency{}); err != nil {

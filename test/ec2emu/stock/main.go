@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
+	"github.com/slipway-sh/slipway/test/peer"
 )
 
 // stepLimit bounds each step: machines boot in seconds here, Karpenter's slowest
@@ -25,8 +25,8 @@ const stepLimit = 3 * time.Minute
 
 func main() {
 	o := options{}
-	flag.StringVar(&o.karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
-	flag.StringVar(&o.scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
+	flag.StringVar(&o.peer.Karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
+	flag.StringVar(&o.peer.Scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
 	flag.StringVar(&o.logs, "logs", "", "folder to copy Karpenter's log and the emulator's journal to")
 	flag.IntVar(&o.pods, "pods", 50, "replicas of the Deployment")
 	flag.Parse()
@@ -37,17 +37,16 @@ func main() {
 }
 
 type options struct {
-	karpenter, scheduler, logs string
-	pods                       int
+	peer peer.Options
+	logs string
+	pods int
 }
 
 func run(o options) (err error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	for _, path := range []*string{&o.karpenter, &o.scheduler} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return fmt.Errorf("locating binaries: %w", err)
-		}
+	if err := o.peer.Resolve(); err != nil {
+		return err
 	}
 	tell := teller{began: time.Now()}
 	b, err := bed.New(ctx, bed.Options{
@@ -87,7 +86,7 @@ func (s *session) play(ctx context.Context) error {
 		what string
 		do   func(context.Context) error
 	}{
-		{"Karpenter is ready", s.awaitReady},
+		{"Karpenter is ready", s.karpenter.AwaitReady},
 		{"the EC2NodeClass and its NodePool are ready", s.configure},
 		{fmt.Sprintf("%d pods run on nodes that Karpenter bought, one of them reserved", s.opts.pods), s.provision},
 		{"a reclaimed spot instance was replaced", s.interrupt},

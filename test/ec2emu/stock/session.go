@@ -6,11 +6,14 @@ package main
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
-	"net/http"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +24,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-sh/slipway/test/bed"
-	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
+	"github.com/slipway-sh/slipway/test/peer"
 )
 
 //go:embed nodeclass.yaml
@@ -45,72 +48,53 @@ type session struct {
 	bed       *bed.Bed
 	opts      options
 	tell      teller
-	karpenter *cluster.Process
-	health    string // of Karpenter
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("choosing a port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	karpenter *peer.Peer
 }
 
 // start starts both programs. Karpenter knows of the emulator by its environment alone.
 func (s *session) start() error {
-	var ports [3]int
-	for i := range ports {
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		ports[i] = port
-	}
-	s.health = fmt.Sprintf("http://127.0.0.1:%d/readyz", ports[1])
-	c := s.bed.Cluster
-	_, err := c.Run(cluster.Command{Name: "kube-scheduler", Path: s.opts.scheduler, Args: []string{
-		"--kubeconfig=" + c.Kubeconfig(), "--authentication-kubeconfig=" + c.Kubeconfig(), "--authorization-kubeconfig=" + c.Kubeconfig(),
-		"--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(ports[2]), "--cert-dir=" + c.Dir(),
-	}})
-	if err != nil {
-		return err
-	}
-	s.karpenter, err = c.Run(cluster.Command{Name: "karpenter", Path: s.opts.karpenter, Env: append(s.bed.Env(),
-		"KUBECONFIG="+c.Kubeconfig(), "SYSTEM_NAMESPACE="+bed.Namespace, "DISABLE_LEADER_ELECTION=true",
-		"CLUSTER_NAME=demo", "CLUSTER_ENDPOINT="+c.Config().Host, "INTERRUPTION_QUEUE="+s.bed.Emulator.QueueName(),
-		"METRICS_PORT="+strconv.Itoa(ports[0]), "HEALTH_PROBE_PORT="+strconv.Itoa(ports[1]),
-		"LOG_LEVEL=debug",
-	)})
+	o := s.opts.peer
+	o.Settings = []string{"INTERRUPTION_QUEUE=" + s.bed.Emulator.QueueName()}
+	var err error
+	s.karpenter, err = peer.Start(s.bed, o)
 	return err
 }
 
-// until polls, and fails at once if Karpenter ends.
-func (s *session) until(ctx context.Context, what string, ok func(context.Context) (bool, error)) error {
-	return bed.Eventually(ctx, what, func(ctx context.Context) (bool, error) {
-		select {
-		case <-s.karpenter.Done():
-			return false, s.karpenter.Err()
-		default:
-			return ok(ctx)
-		}
-	})
+// verdict reads Karpenter's log and the emulator's journal.
+func (s *session) verdict() error {
+	found, err := s.karpenter.Complaints()
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("real EC2 would not have caused this:\n%s", strings.Join(found, "\n"))
+	}
+	s.tell.say("no error in Karpenter's log that real EC2 would not cause")
+	return nil
 }
 
-func (s *session) awaitReady(ctx context.Context) error {
-	return s.until(ctx, "Karpenter to be ready", func(ctx context.Context) (bool, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.health, nil)
-		if err != nil {
-			return false, err
-		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return false, nil // it does not listen yet
-		}
-		defer answer.Body.Close()
-		return answer.StatusCode == http.StatusOK, nil
-	})
+// keep copies Karpenter's log and the journal for people.
+func (s *session) keep(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("keeping logs: %w", err)
+	}
+	log, err := s.karpenter.Process.Log()
+	if err != nil {
+		return fmt.Errorf("keeping logs: %w", err)
+	}
+	defer log.Close()
+	text, err := io.ReadAll(log)
+	if err != nil {
+		return fmt.Errorf("keeping logs: %w", err)
+	}
+	journal, err := json.MarshalIndent(s.bed.Emulator.Requests(), "", " ")
+	if err != nil {
+		return fmt.Errorf("keeping logs: %w", err)
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(folder, "karpenter.log"), text, 0o644),
+		os.WriteFile(filepath.Join(folder, "requests.json"), journal, 0o644),
+	)
 }
 
 // configure applies the class first: Karpenter logs errors about a NodePool whose class has no subnets yet.
@@ -125,7 +109,7 @@ func (s *session) configure(ctx context.Context) error {
 	class := &unstructured.Unstructured{}
 	class.SetAPIVersion("karpenter.k8s.aws/v1")
 	class.SetKind("EC2NodeClass")
-	err = s.until(ctx, "EC2NodeClass default to be ready", func(ctx context.Context) (bool, error) {
+	err = s.karpenter.Until(ctx, "EC2NodeClass default to be ready", func(ctx context.Context) (bool, error) {
 		if err := classes.Get(ctx, types.NamespacedName{Name: "default"}, class); err != nil {
 			return false, err
 		}
@@ -176,7 +160,7 @@ func (s *session) scale(ctx context.Context, replicas int) error {
 
 // awaitRunning waits until exactly n pods exist and run.
 func (s *session) awaitRunning(ctx context.Context, n int) error {
-	return s.until(ctx, fmt.Sprintf("%d running pods", n), func(ctx context.Context) (bool, error) {
+	return s.karpenter.Until(ctx, fmt.Sprintf("%d running pods", n), func(ctx context.Context) (bool, error) {
 		pods, err := s.bed.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -216,7 +200,7 @@ func (s *session) interrupt(ctx context.Context) error {
 	if err := s.bed.Emulator.InterruptSpot(victim.ID); err != nil {
 		return err
 	}
-	err := s.until(ctx, "node "+victim.NodeName+" to go", func(ctx context.Context) (bool, error) {
+	err := s.karpenter.Until(ctx, "node "+victim.NodeName+" to go", func(ctx context.Context) (bool, error) {
 		nodes, err := s.bed.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -239,7 +223,7 @@ func (s *session) consolidate(ctx context.Context) error {
 	if err := s.scale(ctx, rest); err != nil {
 		return err
 	}
-	err := s.until(ctx, "fewer instances", func(context.Context) (bool, error) {
+	err := s.karpenter.Until(ctx, "fewer instances", func(context.Context) (bool, error) {
 		return len(s.instances()) < before, nil
 	})
 	if err != nil {
@@ -252,7 +236,7 @@ func (s *session) terminate(ctx context.Context) error {
 	if err := s.scale(ctx, 0); err != nil {
 		return err
 	}
-	return s.until(ctx, "the end of all nodes and instances", func(ctx context.Context) (bool, error) {
+	return s.karpenter.Until(ctx, "the end of all nodes and instances", func(ctx context.Context) (bool, error) {
 		nodes, err := s.bed.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err

@@ -1,16 +1,13 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package peer
 
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,23 +28,16 @@ func refusals() []string {
 	return []string{"InvalidAction", "UnknownOperationException", "UnknownParameter", "UnsupportedOperation", "InternalError", "SerializationException"}
 }
 
-// verdict reads Karpenter's log and the emulator's journal.
-func (s *session) verdict() error {
-	log, err := s.karpenter.Log()
+// Complaints returns what real EC2 would not have caused, each once: errors in Karpenter's log, and requests that the emulator
+// did not understand.
+func (p *Peer) Complaints() ([]string, error) {
+	log, err := p.Process.Log()
 	if err != nil {
-		return fmt.Errorf("reading Karpenter's log: %w", err)
+		return nil, fmt.Errorf("reading Karpenter's log: %w", err)
 	}
 	defer log.Close()
 	found, err := complaints(log)
-	if err != nil {
-		return err
-	}
-	found = append(found, unknown(s.bed.Emulator.Requests())...)
-	if len(found) > 0 {
-		return fmt.Errorf("real EC2 would not have caused this:\n%s", strings.Join(found, "\n"))
-	}
-	s.tell.say("no error in Karpenter's log that real EC2 would not cause")
-	return nil
+	return append(found, unknown(p.bed.Emulator.Requests())...), err
 }
 
 // complaints returns the errors among the lines of a log, each once.
@@ -86,35 +76,12 @@ func excused(text string) bool {
 // unknown returns the requests that the emulator did not understand, each once.
 func unknown(requests []ec2emu.Request) []string {
 	var out []string
-	for _, r := range requests {
+	for i := range requests {
+		r := &requests[i]
 		text := fmt.Sprintf("the emulator answered %s to %s %s", r.Code, r.Service, r.Action)
 		if slices.Contains(refusals(), r.Code) && !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}
 	return out
-}
-
-// keep copies Karpenter's log and the journal for people.
-func (s *session) keep(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("keeping logs: %w", err)
-	}
-	log, err := s.karpenter.Log()
-	if err != nil {
-		return fmt.Errorf("keeping logs: %w", err)
-	}
-	defer log.Close()
-	text, err := io.ReadAll(log)
-	if err != nil {
-		return fmt.Errorf("keeping logs: %w", err)
-	}
-	journal, err := json.MarshalIndent(s.bed.Emulator.Requests(), "", " ")
-	if err != nil {
-		return fmt.Errorf("keeping logs: %w", err)
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(folder, "karpenter.log"), text, 0o644),
-		os.WriteFile(filepath.Join(folder, "requests.json"), journal, 0o644),
-	)
 }
