@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Metrics are the provisioner's metrics.
 type Metrics struct {
-	// Step is how long each part of planning a batch took, in seconds, by step: view, plan (verification included), claim.
+	// Step is how long each part of the way of a batch took, in seconds, by step: batch (since the first of its pods was
+	// offered), view, plan (verification included), verify, claim; and bind, from a usable node to a pod of its plan being bound to it.
 	Step *prometheus.HistogramVec
 	// BatchSize is how many pods a batch had.
 	BatchSize prometheus.Histogram
@@ -40,7 +42,7 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	return &Metrics{
 		Step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "slipway_provisioner_step_duration_seconds", Help: "Time spent in each step of planning a batch.",
+			Name: "slipway_provisioner_step_duration_seconds", Help: "Time spent in each step of planning a batch, and until its pods are bound to their usable nodes.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}, []string{"step"}),
 		BatchSize: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -79,6 +81,17 @@ func NewMetrics() *Metrics {
 // Collectors lists all metrics for registration.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.Step, m.BatchSize, m.Claims, m.Unplaced, m.Settled, m.Seats, m.OffPlan, m.Forgotten, m.Cancelled, m.Pods, m.Rejected}
+}
+
+// waited observes how long the first pod of a batch has waited for it.
+func (m *Metrics) waited(now time.Time, offered map[types.UID]time.Time) {
+	first := now
+	for _, t := range offered {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	m.Step.WithLabelValues("batch").Observe(now.Sub(first).Seconds())
 }
 
 func (m *Metrics) observe(start, viewed, solved, claimed time.Time, pods int) {

@@ -41,6 +41,7 @@ func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
 	if len(waiting) == 0 {
 		return
 	}
+	p.Metrics.waited(start, offered)
 	// 2. View, and what else is coming.
 	reserved := p.reserved()
 	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: reserved})

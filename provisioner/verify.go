@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -52,7 +53,9 @@ func (p Planner) Solve(ctx context.Context, in plan.Input, pods Pods) plan.Resul
 			return result
 		}
 		nodes, trials := hypotheses(in.View, &result, pods)
+		took := prometheus.NewTimer(p.Metrics.Step.WithLabelValues("verify"))
 		refusals, err := p.Judge.Verify(ctx, nodes, trials)
+		took.ObserveDuration()
 		if err != nil {
 			// The judge protects against buying nodes in vain. A judge that is broken must not stop pods from getting nodes.
 			log.FromContext(ctx).Error(err, "judging a plan; it is carried out unjudged", "batch", len(in.Pods))

@@ -106,6 +106,9 @@ func (p *Provisioner) onPod(ctx context.Context, obj any, deleted, fresh bool) {
 	}
 	planned := ""
 	if deleted || pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() {
+		if fresh && !deleted && pod.Spec.NodeName != "" {
+			p.bound(pod)
+		}
 		var known bool
 		if planned, known = p.ledger.remove(pod.UID, pod.Spec.NodeName); known {
 			p.batch.Remove(pod.UID)
@@ -119,6 +122,13 @@ func (p *Provisioner) onPod(ctx context.Context, obj any, deleted, fresh bool) {
 	}
 	if fresh && !deleted && pod.Spec.NodeName != "" && p.ledger.busy() {
 		p.landed(ctx, pod, planned)
+	}
+}
+
+// bound observes how long a pod that was planned has taken to be bound to its usable node.
+func (p *Provisioner) bound(pod *corev1.Pod) {
+	if e, known := p.ledger.get(pod.UID); known && e.state == planned && !e.usable.IsZero() && e.node == pod.Spec.NodeName {
+		p.Metrics.Step.WithLabelValues("bind").Observe(p.Clock.Since(e.usable).Seconds())
 	}
 }
 

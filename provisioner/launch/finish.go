@@ -161,6 +161,7 @@ func (l *Launcher) complete(ctx context.Context, a *assigned, class *v1.EC2NodeC
 		"request", a.timings.Sent.Sub(a.handed), "answer", a.timings.Answered.Sub(a.timings.Sent),
 		"describe", a.timings.Described.Sub(a.timings.Answered), "write", a.timings.Patched.Sub(a.timings.Described))
 	l.Metrics.Duration.WithLabelValues("launched").Observe(l.Clock.Since(a.handed).Seconds())
+	l.Metrics.observe(a.timings)
 	l.report(Outcome{Claim: claim, NodeName: a.instance.PrivateDNSName, Instance: a.instance, Price: price, Timings: a.timings})
 	if l.Tagger != nil {
 		l.Tagger.add(a.instance, claim.Name, l.ClusterName)

@@ -4,6 +4,8 @@
 package launch
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -15,6 +17,9 @@ type Metrics struct {
 	Failures *prometheus.CounterVec
 	// Duration is the time from hand-over to the written status, in seconds, by result: "launched" or "failed".
 	Duration *prometheus.HistogramVec
+	// Step is the time of each part of a launch that brought an instance, in seconds, by step: request (until CreateFleet is
+	// sent), fleet (until EC2 has answered), describe (until the node's name is known), write (until the status is written).
+	Step *prometheus.HistogramVec
 }
 
 // NewMetrics returns metrics that are not registered anywhere yet.
@@ -33,10 +38,27 @@ func NewMetrics() *Metrics {
 			Help:    "Time from the hand-over of a NodeClaim to its written status.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 15),
 		}, []string{"result"}),
+		Step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "slipway_launch_step_duration_seconds",
+			Help:    "Time spent in each step of a launch that brought an instance.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"step"}),
+	}
+}
+
+// observe takes the parts of a launch that brought an instance; a part that it did not go through is left out.
+func (m *Metrics) observe(t Timings) {
+	for _, s := range [...]struct {
+		step     string
+		from, to time.Time
+	}{{"request", t.HandedOver, t.Sent}, {"fleet", t.Sent, t.Answered}, {"describe", t.Answered, t.Described}, {"write", t.Described, t.Patched}} {
+		if !s.from.IsZero() && !s.to.IsZero() {
+			m.Step.WithLabelValues(s.step).Observe(max(s.to.Sub(s.from), 0).Seconds())
+		}
 	}
 }
 
 // Collectors returns everything that has to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Attempts, m.Failures, m.Duration}
+	return []prometheus.Collector{m.Attempts, m.Failures, m.Duration, m.Step}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -60,29 +61,66 @@ func (b *Bed) Count(ctx context.Context, process, name string) (float64, error) 
 	return sum, nil
 }
 
-// Quantile estimates the q-quantile of a histogram without labels, linearly within its bucket as PromQL's
-// histogram_quantile does.
-func (b *Bed) Quantile(ctx context.Context, process, name string, q float64) (float64, error) {
+// Histogram is a metric without labels, or several such of equal buckets added up. The zero value has no samples.
+type Histogram struct {
+	bounds []float64
+	counts []uint64 // cumulative
+	total  uint64
+}
+
+// Histogram reads a histogram without labels; an error if it has no samples.
+func (b *Bed) Histogram(ctx context.Context, process, name string) (Histogram, error) {
 	families, err := b.Metrics(ctx, process)
 	if err != nil {
-		return 0, err
+		return Histogram{}, err
 	}
 	f := families[name]
 	if f == nil || len(f.GetMetric()) == 0 || f.GetMetric()[0].GetHistogram().GetSampleCount() == 0 {
-		return 0, fmt.Errorf("%s has no samples of %s", process, name)
+		return Histogram{}, fmt.Errorf("%s has no samples of %s", process, name)
 	}
-	h := f.GetMetric()[0].GetHistogram()
-	rank := q * float64(h.GetSampleCount())
-	lower, below := 0.0, 0.0
+	return HistogramOf(f.GetMetric()[0].GetHistogram()), nil
+}
+
+// HistogramOf takes a histogram as Prometheus' clients have it.
+func HistogramOf(h *dto.Histogram) Histogram {
+	out := Histogram{total: h.GetSampleCount()}
 	for _, bucket := range h.GetBucket() {
-		if math.IsInf(bucket.GetUpperBound(), 1) {
-			break // as histogram_quantile: the largest finite bound stands for what is beyond
+		if !math.IsInf(bucket.GetUpperBound(), 1) {
+			out.bounds, out.counts = append(out.bounds, bucket.GetUpperBound()), append(out.counts, bucket.GetCumulativeCount())
 		}
-		n := float64(bucket.GetCumulativeCount())
-		if n >= rank && n > below {
-			return lower + (bucket.GetUpperBound()-lower)*(rank-below)/(n-below), nil
-		}
-		lower, below = bucket.GetUpperBound(), n
 	}
-	return lower, nil
+	return out
+}
+
+// Add adds the samples of another histogram, which must have the same buckets unless there are none yet.
+func (h *Histogram) Add(o Histogram) error {
+	if h.total == 0 {
+		h.bounds, h.counts = slices.Clone(o.bounds), make([]uint64, len(o.counts))
+	}
+	if !slices.Equal(h.bounds, o.bounds) {
+		return fmt.Errorf("adding histograms: buckets %v and %v differ", h.bounds, o.bounds)
+	}
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+	h.total += o.total
+	return nil
+}
+
+// Count is the number of samples.
+func (h Histogram) Count() uint64 { return h.total }
+
+// Quantile estimates the q-quantile, linearly within its bucket as PromQL's histogram_quantile does; the largest finite
+// bound stands for what is beyond it.
+func (h Histogram) Quantile(q float64) float64 {
+	rank := q * float64(h.total)
+	lower, below := 0.0, 0.0
+	for i, bound := range h.bounds {
+		n := float64(h.counts[i])
+		if n >= rank && n > below {
+			return lower + (bound-lower)*(rank-below)/(n-below)
+		}
+		lower, below = bound, n
+	}
+	return lower
 }

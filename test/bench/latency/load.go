@@ -24,6 +24,11 @@ const idleFor = time.Minute
 // afterIdleness creates pods after idleness.
 func (m *measurer) afterIdleness(ctx context.Context, n int) error {
 	created := map[string]time.Time{}
+	for i := range warmUp {
+		if err := m.one(ctx, fmt.Sprintf("warm-up-%d", i), created); err != nil {
+			return err
+		}
+	}
 	for i := range n {
 		select {
 		case <-ctx.Done():

@@ -35,11 +35,12 @@ type measurer struct {
 	bindUsable, bindReady   []time.Duration
 	bindPods                int
 	largeCalls, largeBought int
-	write                   []time.Duration // of an empty NodeClaim at rest
+	write, plainWrite       []time.Duration          // of an empty NodeClaim at rest, of a ConfigMap
+	steps                   map[string]time.Duration // the median of each step of the way of single pods, as the scheduler measured it
 
 	second             int
 	offPlan, forgotten float64
-	median, postfilter float64 // seconds, the worst of the phases
+	postFilter         bed.Histogram // seconds, over all parts
 }
 
 // limit bounds each wait; reaching it is a failure, not a figure.
@@ -59,7 +60,7 @@ const quiet = 150 * time.Millisecond
 
 // singles creates pods one at a time, each when the one before runs and the cluster has come to rest: what is measured is
 // a lone pod's way, not how two of them share this machine's API server.
-func (m *measurer) singles(ctx context.Context, n, idles int) error {
+func (m *measurer) singles(ctx context.Context, n int) error {
 	created := map[string]time.Time{}
 	for i := range warmUp + n {
 		name := fmt.Sprintf("warm-up-%d", i)
@@ -73,10 +74,10 @@ func (m *measurer) singles(ctx context.Context, n, idles int) error {
 			return err
 		}
 	}
-	if err := m.floor(ctx, n); err != nil {
+	if err := m.floor(ctx, min(n, floors)); err != nil {
 		return err
 	}
-	if err := m.afterIdleness(ctx, idles); err != nil {
+	if err := m.stepLegs(ctx); err != nil {
 		return err
 	}
 	for _, t := range m.watch.Pods("single-") {
@@ -107,6 +108,9 @@ func (m *measurer) one(ctx context.Context, name string, created map[string]time
 	return m.await(ctx, name, 1)
 }
 
+// floors is how often the floor is measured at most.
+const floors = 60
+
 // floor writes NodeClaims that ask for nothing, each after a rest: what any claim costs on this control plane. They are
 // nobody's: no pool, and a class group that no provider has.
 func (m *measurer) floor(ctx context.Context, n int) error {
@@ -126,6 +130,30 @@ func (m *measurer) floor(ctx context.Context, n int) error {
 			return fmt.Errorf("writing NodeClaim %q: %w", c.Name, err)
 		}
 		m.write = append(m.write, time.Since(start))
+		if err := m.rest(ctx); err != nil {
+			return err
+		}
+		start = time.Now()
+		if _, err := m.bed.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.Name}}, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("writing ConfigMap %q: %w", c.Name, err)
+		}
+		m.plainWrite = append(m.plainWrite, time.Since(start))
+	}
+	return nil
+}
+
+// stepLegs takes what the scheduler says about the steps of its plans, which were all of single pods.
+func (m *measurer) stepLegs(ctx context.Context) error {
+	families, err := m.bed.Metrics(ctx, bed.Scheduler)
+	if err != nil {
+		return err
+	}
+	m.steps = map[string]time.Duration{}
+	for _, name := range []string{"slipway_provisioner_step_duration_seconds", "slipway_launch_step_duration_seconds"} {
+		for _, step := range families[name].GetMetric() {
+			median := bed.HistogramOf(step.GetHistogram()).Quantile(0.5)
+			m.steps[step.GetLabel()[0].GetValue()] = time.Duration(median * float64(time.Second))
+		}
 	}
 	return nil
 }
@@ -300,14 +328,11 @@ func (m *measurer) collect(ctx context.Context) error {
 		}
 		*sum += n
 	}
-	for q, worst := range map[float64]*float64{0.5: &m.median, 0.99: &m.postfilter} {
-		v, err := m.bed.Quantile(ctx, bed.Scheduler, "slipway_postfilter_duration_seconds", q)
-		if err != nil {
-			return err
-		}
-		*worst = max(*worst, v)
+	h, err := m.bed.Histogram(ctx, bed.Scheduler, "slipway_postfilter_duration_seconds")
+	if err != nil {
+		return err
 	}
-	return nil
+	return m.postFilter.Add(h)
 }
 
 func figure(name string, value float64, unit string) {
@@ -315,46 +340,56 @@ func figure(name string, value float64, unit string) {
 }
 
 func (m *measurer) print() {
-	m.printSingles()
-	m.printBursts()
 	figure("off-plan", m.offPlan, "count")
 	figure("second-launches", float64(m.second), "count")
 	figure("forgotten", m.forgotten, "count")
-	figure("postfilter-p50", m.median*1e6, "us")
-	figure("postfilter-p99", m.postfilter*1e6, "us")
+	fmt.Printf("%d cycles in PostFilter\n", m.postFilter.Count())
+	figure("postfilter-p50", m.postFilter.Quantile(0.5)*1e6, "us")
+	figure("postfilter-p99", m.postFilter.Quantile(0.99)*1e6, "us")
 }
 
 func (m *measurer) printSingles() {
-	if len(m.single) > 0 {
-		fmt.Printf("%d single pods; decision p99 %.2f ms\n", len(m.single), ms(bed.Quantile(m.decision, 0.99)))
-		fmt.Printf("legs, p50: created → filter failure %.2f ms, → planned %.2f ms, → CreateFleet received (NodeClaim written in between) %.2f ms\n",
-			ms(bed.Quantile(m.toOffer, 0.5)), ms(bed.Quantile(m.toPlan, 0.5)), ms(bed.Quantile(m.toSent, 0.5)))
-		fmt.Printf("for comparison, a write of an empty NodeClaim on this control plane at rest: p50 %.2f ms, p99 %.2f ms\n",
-			ms(bed.Quantile(m.write, 0.5)), ms(bed.Quantile(m.write, 0.99)))
-		figure("latency-decision-p50", ms(bed.Quantile(m.decision, 0.5)), "ms")
-		figure("decision-p50", ms(bed.Quantile(m.decision, 0.5)), "ms")
-		figure("decision-p99", ms(bed.Quantile(m.decision, 0.99)), "ms")
-		figure("latency-single-p50", ms(bed.Quantile(m.single, 0.5)), "ms")
-		figure("latency-single-p99", ms(bed.Quantile(m.single, 0.99)), "ms")
-		fmt.Printf("added between pending and running, p50: %.1f ms\n", ms(bed.Quantile(m.added, 0.5)))
-		figure("added-p99", ms(bed.Quantile(m.added, 0.99)), "ms")
+	quantile := func(of []time.Duration, q float64) float64 { return ms(bed.Quantile(of, q)) }
+	fmt.Printf("%d single pods; decision p99 %.2f ms\n", len(m.single), quantile(m.decision, 0.99))
+	fmt.Printf("legs, p50: created → filter failure %.2f ms, → planned %.2f ms, → CreateFleet received (NodeClaim written in between) %.2f ms\n",
+		quantile(m.toOffer, 0.5), quantile(m.toPlan, 0.5), quantile(m.toSent, 0.5))
+	fmt.Print("legs, p50, as the scheduler measured them:")
+	for _, step := range []string{"batch", "view", "plan", "verify", "claim", "request", "fleet"} {
+		fmt.Printf(" %s %.2f ms", step, ms(m.steps[step]))
 	}
-	if len(m.underLoad) > 0 {
-		fmt.Printf("%d single pods beside %.0f pods a second that fit: p50 %.2f ms\n", len(m.underLoad), m.loadRate, ms(bed.Quantile(m.underLoad, 0.5)))
-		figure("latency-loaded-p99", ms(bed.Quantile(m.underLoad, 0.99)), "ms")
+	fmt.Println(" (verify is part of plan)")
+	for _, of := range []struct {
+		what   string
+		writes []time.Duration
+	}{{"an empty NodeClaim", m.write}, {"a ConfigMap", m.plainWrite}} {
+		fmt.Printf("for comparison, a write of %s on this control plane at rest: p50 %.2f ms, p99 %.2f ms\n", of.what, quantile(of.writes, 0.5), quantile(of.writes, 0.99))
 	}
-	if len(m.afterRest) > 0 {
-		fmt.Printf("%d single pods, each after a minute of idleness: p50 %.2f ms\n", len(m.afterRest), ms(bed.Quantile(m.afterRest, 0.5)))
-		figure("latency-idle-p99", ms(bed.Quantile(m.afterRest, 0.99)), "ms")
-	}
+	fmt.Printf("added between pending and running, p50: %.1f ms\n", quantile(m.added, 0.5))
+	figure("latency-decision-p50", quantile(m.decision, 0.5), "ms")
+	figure("decision-p50", quantile(m.decision, 0.5), "ms")
+	figure("decision-p99", quantile(m.decision, 0.99), "ms")
+	figure("latency-single-p50", quantile(m.single, 0.5), "ms")
+	figure("latency-single-p99", quantile(m.single, 0.99), "ms")
+	figure("added-p99", quantile(m.added, 0.99), "ms")
+}
+
+func (m *measurer) printLoaded() {
+	fmt.Printf("%d single pods beside %.0f pods a second that fit: p50 %.2f ms\n", len(m.underLoad), m.loadRate, ms(bed.Quantile(m.underLoad, 0.5)))
+	figure("latency-loaded-p99", ms(bed.Quantile(m.underLoad, 0.99)), "ms")
+}
+
+func (m *measurer) printIdle() {
+	fmt.Printf("%d single pods, each after a minute of idleness: p50 %.2f ms\n", len(m.afterRest), ms(bed.Quantile(m.afterRest, 0.5)))
+	figure("latency-idle-p99", ms(bed.Quantile(m.afterRest, 0.99)), "ms")
+}
+
+func (m *measurer) printNodes() {
+	fmt.Printf("%d nodes, %d pods that waited for them; kubelet Ready → last pod bound (registration and taint removal included): p50 %.1f ms, p99 %.1f ms; usable → last pod bound p50 %.1f ms\n",
+		len(m.bindUsable), m.bindPods, ms(bed.Quantile(m.bindReady, 0.5)), ms(bed.Quantile(m.bindReady, 0.99)), ms(bed.Quantile(m.bindUsable, 0.5)))
+	figure("bind-after-ready-p99", ms(bed.Quantile(m.bindUsable, 0.99)), "ms")
 }
 
 func (m *measurer) printBursts() {
-	if len(m.bindUsable) > 0 {
-		fmt.Printf("%d nodes, %d pods that waited for them; kubelet Ready → last pod bound (registration and taint removal included): p50 %.1f ms, p99 %.1f ms; usable → last pod bound p50 %.1f ms\n",
-			len(m.bindUsable), m.bindPods, ms(bed.Quantile(m.bindReady, 0.5)), ms(bed.Quantile(m.bindReady, 0.99)), ms(bed.Quantile(m.bindUsable, 0.5)))
-		figure("bind-after-ready-p99", ms(bed.Quantile(m.bindUsable, 0.99)), "ms")
-	}
 	if len(m.smallBurst) > 0 {
 		figure("latency-burst100-p99", ms(bed.Quantile(m.smallBurst, 0.99)), "ms")
 	}
@@ -363,14 +398,11 @@ func (m *measurer) printBursts() {
 		figure("latency-burst1000-last", ms(m.largeLast), "ms")
 		figure("bind-1000", m.largeBind.Seconds(), "s")
 	}
-	if m.burstAll > 0 {
-		fmt.Printf("the burst that was there already: first CreateFleet request after %.1f ms\n", ms(m.burstFirst))
-		figure("burst-1000-cluster", m.burstAll.Seconds(), "s")
-	}
-	if m.aheadLast > 0 {
-		figure("lookahead-1000-last", ms(m.aheadLast), "ms")
-		figure("lookahead-off-1000-last", ms(m.aheadOffLast), "ms")
-	}
+}
+
+func (m *measurer) printReady() {
+	fmt.Printf("the burst that was there already: first CreateFleet request after %.1f ms\n", ms(m.burstFirst))
+	figure("burst-1000-cluster", m.burstAll.Seconds(), "s")
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
