@@ -15,30 +15,37 @@ type program struct {
 	lots    []*lot
 	pieces  []*piece // of the lots
 	index   map[*piece]int
+	sorted  []*piece // those of most value first
+	sacks   []*knapsack
 	singles []column
 	m       *master
+	effort  int       // how many nodes a search for a filling may visit
 	center  []float64 // worths of the lots that gave the best bound so far, see note
 	bound   float64
 	known   []column // those of the first solution
 }
 
 // Bounds on the search for columns: rounds of it, columns that join a round, how far a filling is searched, and how small
-// the gain of several rounds may be before it ends.
+// the gain of several rounds may be before it is searched farther or ends.
 const (
 	maxColumnRounds = 400
-	columnsARound   = 12
-	enoughColumns   = 3 * columnsARound // of those found
-	columnEffort    = 100
-	deepEffort      = 8 * columnEffort
+	columnsARound   = 24
+	enoughColumns   = 2 * columnsARound // of those found
+	firstEffort     = 200
+	deepEffort      = 16 * firstEffort
+	deeper          = 4
 	columnGap       = 1e-3 // how near to its bound a solution is near enough
-	columnGain      = 2e-5
+	columnGain      = 1e-4
 	gainRounds      = 5
 	columnWorth     = 1e-4 // what a column must be worth beyond its cost
 )
 
 // newProgram sets up the program for what is left; nil if there is nothing or too much variety.
 func (k *packer) newProgram() *program {
-	p := &program{k: k, index: map[*piece]int{}}
+	p := &program{k: k, index: map[*piece]int{}, effort: firstEffort}
+	for _, sh := range k.shapes {
+		p.sacks = append(p.sacks, &knapsack{sh: sh})
+	}
 	for _, l := range k.makeLots() {
 		if c, ok := k.single(l); ok {
 			l.index = len(p.lots)
@@ -155,13 +162,12 @@ func (p *program) solve(rounds int) {
 	p.m.solve()
 	history := []float64{p.m.value()}
 	for range rounds {
-		if p.k.fill.fills > p.k.budget {
+		v := p.m.value()
+		if p.k.fill.fills > p.k.budget || v-p.bound <= columnGap*v {
 			return
 		}
-		v := p.m.value()
-		near := len(p.center) > 0 && v-p.bound <= columnGap*v
 		stalled := len(history) > gainRounds && history[len(history)-1-gainRounds]-v < columnGain*v
-		if near || stalled || !p.extend() {
+		if stalled || !p.extend() {
 			if !p.deepen() {
 				return
 			}
@@ -172,16 +178,13 @@ func (p *program) solve(rounds int) {
 	}
 }
 
-// deepen looks for columns with more effort, where no more are found with little; false if there are none even so. What was
-// taken for the bound was none then.
+// deepen has fillings searched with more effort; false if they are searched far enough. That is worth its while for the first
+// solution of a program that knows every size.
 func (p *program) deepen() bool {
-	if p.known != nil || !p.lots[0].exact {
-		return false // it is worth its while for the first solution of a small program only
-	}
-	if !p.price(p.m.y, deepEffort) {
+	if p.known != nil || !p.lots[0].exact || p.effort >= deepEffort {
 		return false
 	}
-	p.bound, p.center = 0, nil
+	p.effort *= deeper
 	return true
 }
 
@@ -193,16 +196,16 @@ func (p *program) extend() bool {
 		for i, y := range p.m.y {
 			mixed[i] = (max(y, 0) + p.center[i]) / 2
 		}
-		if p.price(mixed, columnEffort) {
+		if p.price(mixed) {
 			return true
 		}
 	}
-	return p.price(p.m.y, columnEffort)
+	return p.price(p.m.y)
 }
 
 // price looks for columns at the given worths and adds the best of those that improve the solution; false if there are none. It
 // looks at the shapes that promise most first, and only until it has found enough.
-func (p *program) price(worths []float64, effort int) bool {
+func (p *program) price(worths []float64) bool {
 	for i, l := range p.lots {
 		l.value = max(worths[i], 0)
 	}
@@ -211,26 +214,24 @@ func (p *program) price(worths []float64, effort int) bool {
 		gains float64
 	}
 	var list []found
-	most := 1.0
-	for _, s := range p.promising() {
-		if len(list) == enoughColumns {
-			most = math.Inf(1) // what the others are worth is not known
+	shapes, times := p.promising()
+	for _, s := range shapes {
+		if s.e <= 1+columnWorth || len(list) == enoughColumns {
+			times = max(times, s.e) // the others promise less
 			break
 		}
-		takes, value := p.k.fill.fill(s.sh, p.pieces, nil, s.sh.cost*(1+columnWorth), effort)
-		p.k.fill.fills += effort/columnEffort - 1
-		if value <= s.sh.cost*(1+columnWorth) {
+		takes, value, top := s.sack.run(s.sack.sh.cost*(1+columnWorth), p.effort)
+		p.k.fill.fills += 1 + (p.effort-s.sack.left)/firstEffort
+		times = max(times, min(top/s.sack.sh.cost, s.e))
+		if value <= s.sack.sh.cost*(1+columnWorth) {
 			continue
 		}
-		most = max(most, value/s.sh.cost)
-		c := p.column(s.sh, takes)
+		c := p.column(s.sack.sh, takes)
 		if gains := -p.m.reduced(&c); gains > columnWorth {
 			list = append(list, found{c, gains})
 		}
 	}
-	if p.lots[0].exact && !math.IsInf(most, 1) {
-		p.note(worths, most)
-	}
+	p.note(worths, times)
 	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.gains, a.gains) })
 	for _, f := range list[:min(len(list), columnsARound)] {
 		p.m.columns = append(p.m.columns, f.c)
@@ -238,21 +239,39 @@ func (p *program) price(worths []float64, effort int) bool {
 	return len(list) > 0
 }
 
-// promising lists the shapes that may be worth more than they cost, by what they promise for it, highest first.
-func (p *program) promising() []candidate {
-	var out []candidate
-	for _, sh := range p.k.shapes {
-		if e := p.k.fill.promise(sh, p.pieces) / sh.cost; e > 1+columnWorth && p.k.affords(sh) {
-			out = append(out, candidate{sh, e})
+// promise is a bound on how many times its cost a filling of a shape can be worth.
+type promise struct {
+	sack *knapsack
+	e    float64
+}
+
+// promising lists the shapes that may be worth more than they cost, by what they promise for it, highest first, and the most that
+// the others promise.
+func (p *program) promising() (list []promise, others float64) {
+	p.sorted = append(p.sorted[:0], p.pieces...)
+	slices.SortFunc(p.sorted, func(a, b *piece) int { return cmp.Or(cmp.Compare(b.value, a.value), a.index-b.index) })
+	for _, sack := range p.sacks {
+		if !p.k.affords(sack.sh) {
+			continue
+		}
+		e := sack.glance(p.sorted) / sack.sh.cost
+		if e > 1+columnWorth {
+			e = sack.start(p.sorted) / sack.sh.cost
+			list = append(list, promise{sack, e})
+		} else {
+			others = max(others, e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b candidate) int { return cmp.Compare(b.e, a.e) })
-	return out
+	slices.SortStableFunc(list, func(a, b promise) int { return cmp.Compare(b.e, a.e) })
+	return list, others
 }
 
 // note remembers worths under which no node holds more than so many times its cost, if what they say all pods cost at least is
-// the most so far (Farley, 1990). As fillings are not searched to the end, it is about so.
+// the most so far (Farley, 1990).
 func (p *program) note(worths []float64, times float64) {
+	if times <= 0 || !p.lots[0].exact {
+		return
+	}
 	bound := 0.0
 	for i, d := range p.m.demand {
 		bound += d * max(worths[i], 0) / times

@@ -23,10 +23,10 @@
 // hosts) are a row (rows.go); offerings that no other beats are the shapes
 // (shapes.go). A linear program over whole fillings of shapes (columns.go,
 // master.go) is solved by column generation: its dual prices say what each pod is
-// worth, and a bounded search finds fillings worth more than their node costs
-// (fill.go). Whole nodes of its solution are bought, and it is solved again for
+// worth, and a branch and bound finds fillings worth more than their node costs
+// (knapsack.go, relax.go). Whole nodes of its solution are bought, and it is solved again for
 // the rest; what stays is packed one node at a time, the filling worth most per
-// dollar first (pack.go). Groups of nodes that waste most are then packed anew for
+// dollar first (pack.go, fill.go). Groups of nodes that waste most are then packed anew for
 // as long as that saves money (improve.go). All work is bounded by counts of
 // fillings, never by time, so that the answer does not depend on the machine.
 //

@@ -5,16 +5,6 @@ package plan
 
 import "slices"
 
-// promise bounds what a node of the shape can hold in worth, roughly: with what its resources were worth the last time.
-func (f *filler) promise(sh *shape, all []*piece) float64 {
-	f.sh, f.room = sh, append(f.room[:0], sh.room...)
-	everything := f.collect(all)
-	if len(sh.worths) == 0 {
-		return min(f.value(), everything)
-	}
-	return min(f.recall(), everything)
-}
-
 // consider picks the pieces the shape can hold and values its resources so that the bound on what it can hold is least: the
 // dual of the knapsack problem in all resources the pieces ask for. It returns the bound. Worths of the last time make a bound,
 // too: where that promises no more than floor, no better is looked for.
