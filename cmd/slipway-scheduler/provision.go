@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/slipway-sh/slipway/disruption"
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/demand"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -163,7 +162,7 @@ func startProvisioner(ctx context.Context, d dependencies) (*provisioner.Provisi
 	go announce(ctx, catalogs, prov, kube)
 	acting := leaderLoops{
 		kube: kube, objects: objects, templates: templates, subnets: subnets, slots: slots, tagger: tagger, shortages: shortages,
-		launcher: launcher, prov: prov, rival: d.rival, checker: newChecker(d.options, kube, cloud),
+		launcher: launcher, prov: prov, rival: d.rival, cloud: cloud, checker: newChecker(d.options, kube, cloud),
 	}
 	if !d.options.disableDisruption {
 		acting.disrupt = disrupt
@@ -194,42 +193,6 @@ func newCloud(ctx context.Context, o slipwayOptions) (*ec2.Client, error) {
 		ClusterName: o.clusterName, Region: aws.Region, Endpoint: o.clusterEndpoint, CA: o.clusterCABundle,
 		VMMemoryOverhead: o.vmMemoryOverhead, ReservedENIs: o.reservedENIs, IsolatedVPC: o.isolatedVPC, Pacing: requestShare,
 	}), nil
-}
-
-// leaderLoops act on the cluster and on EC2, and only one process may.
-type leaderLoops struct {
-	kube      client.Client
-	objects   cache.Cache
-	templates *launch.Templates
-	subnets   *launch.Subnets
-	slots     *ec2.Slots
-	tagger    *launch.Tagger
-	shortages *ec2.Shortages
-	launcher  *launch.Launcher
-	disrupt   *disruption.Controller // nil if no node is to be taken away
-	prov      *provisioner.Provisioner
-	rival     *rival
-	checker   *nodeclass.LaunchChecker // nil if the controller asks EC2 itself
-}
-
-// run starts them once this process leads.
-func (l leaderLoops) run(ctx context.Context) {
-	if !l.objects.WaitForCacheSync(ctx) || !l.prov.AwaitLead(ctx) || !l.rival.await(ctx) {
-		return
-	}
-	go l.templates.Run(ctx)
-	go l.subnets.Run(ctx)
-	go l.slots.Run(ctx, func() []string { return reservations(ctx, l.kube) })
-	go l.tagger.Run(ctx)
-	go retryReturned(ctx, l.shortages, l.prov)
-	if l.checker != nil {
-		go l.checker.Run(ctx)
-	}
-	go func() { fatal(ctx, "launcher", l.launcher.Run(ctx, l.objects)) }()
-	if l.disrupt != nil {
-		go func() { fatal(ctx, "disruption", l.disrupt.Run(ctx)) }()
-	}
-	fatal(ctx, "provisioner", l.prov.Run(ctx))
 }
 
 // publish writes what can be bought for slipway-webhook, if that is wanted, once this process leads.

@@ -5,10 +5,13 @@ package launch
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
@@ -50,6 +53,36 @@ func NewTagger(writer TagWriter) *Tagger {
 
 func (t *Tagger) add(i ec2.Instance, claim, cluster string) {
 	t.queue.Add(tagging{instance: i.ID, claim: claim, node: i.PrivateDNSName, cluster: cluster})
+}
+
+// Inventory lists the cluster's instances that are not terminated.
+type Inventory interface {
+	ClusterInstances(ctx context.Context) ([]ec2.Instance, error)
+}
+
+// Resume takes up what an earlier process has not come to: instances that Slipway launched, whose claim has them and whose
+// tags do not say so. It asks EC2 once.
+func (t *Tagger) Resume(ctx context.Context, inventory Inventory, claims client.Reader, cluster string) error {
+	instances, err := inventory.ClusterInstances(ctx)
+	if err != nil {
+		return fmt.Errorf("listing instances whose tags may lack: %w", err)
+	}
+	var list karpv1.NodeClaimList
+	if err := claims.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing the claims of instances whose tags may lack: %w", err)
+	}
+	owners := map[string]string{}
+	for i := range list.Items {
+		if id := instanceID(list.Items[i].Status.ProviderID); id != "" {
+			owners[id] = list.Items[i].Name
+		}
+	}
+	for _, i := range instances {
+		if owner := owners[i.ID]; owner != "" && i.Tags[ec2.TagLaunch] != "" && i.Tags[ec2.TagNodeClaim] == "" {
+			t.add(i, owner, cluster)
+		}
+	}
+	return nil
 }
 
 // Run tags until ctx ends.

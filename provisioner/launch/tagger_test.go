@@ -63,3 +63,52 @@ func TestTagger(t *testing.T) {
 		}
 	})
 }
+
+// everything is EC2 as a list of instances.
+type everything []ec2.Instance
+
+func (e everything) ClusterInstances(context.Context) ([]ec2.Instance, error) { return e, nil }
+
+// A process that ends between a launch and its tags loses none: what names the instance until then is the launch tag, and the
+// next process goes on.
+func TestTagsSurviveARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := newKube(t, readyClass())
+		r := newRig(kube, newCloud())
+		r.Launch(quiet(t.Context()), create(t, kube, claims(3, "group")...))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		foreign := ec2.Instance{ID: "i-karpenters", Tags: map[string]string{ec2.TagNodePool: "default"}}
+		orphan := ec2.Instance{ID: "i-orphan", Tags: map[string]string{ec2.TagLaunch: "gone"}}
+		instances := append(everything{foreign, orphan}, r.cloud.instances...)
+		done := instances[2]
+		instances[2].Tags = map[string]string{ec2.TagLaunch: "group", ec2.TagNodeClaim: "claim-0"} // the first process got as far
+
+		s := &tags{set: map[string]map[string]string{}}
+		next := NewTagger(s)
+		if err := next.Resume(t.Context(), instances, kube, "demo"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(quiet(t.Context()))
+		defer cancel()
+		go next.Run(ctx)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		got := map[string]string{}
+		for id, set := range s.set {
+			got[id] = set[ec2.TagNodeClaim]
+		}
+		want := map[string]string{}
+		for i := range 3 {
+			c := get(t, kube, fmt.Sprintf("claim-%d", i))
+			if id := instanceID(c.Status.ProviderID); id != done.ID {
+				want[id] = c.Name
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" || len(got) != 2 {
+			t.Errorf("claims by instance (-want +got):\n%s", d)
+		}
+	})
+}

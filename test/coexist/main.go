@@ -36,8 +36,7 @@ type options struct {
 func main() {
 	log.SetLogger(logr.Discard())
 	o := options{}
-	flag.StringVar(&o.peer.Karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
-	flag.StringVar(&o.peer.Scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
+	o.peer.Flags(flag.CommandLine)
 	flag.StringVar(&o.binaries, "binaries", "bin", "folder of Slipway's binaries")
 	flag.IntVar(&o.pods, "pods", 10, "pods of Slipway's that wait")
 	flag.Parse()
@@ -53,8 +52,7 @@ func run(o options) (err error) {
 	if err := o.peer.Resolve(); err != nil {
 		return err
 	}
-	began := time.Now()
-	say := func(line string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), line) }
+	say := peer.NewTeller().Say
 	b, err := bed.New(ctx, bed.Options{
 		Binaries: o.binaries, SchedulerArgs: []string{"--disable-disruption"},
 		Emulator: ec2emu.Options{Seed: 1, InstantBoot: true, ClusterAliases: []string{karpentersName}}, Cluster: cluster.Options{Progress: say},
@@ -73,25 +71,16 @@ func run(o options) (err error) {
 
 // play goes through the steps of the package's description.
 func (p *proof) play(ctx context.Context) error {
-	steps := []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"Karpenter is at work", p.start},
-		{"Karpenter bought for a pod of default-scheduler, and gave the node back", p.able},
-		{"Karpenter planned while pods of Slipway's waited for EC2's answer", p.whileNameless},
-		{"Karpenter planned while their machines booted", p.whileBooting},
-		{"Karpenter has ended, slipway-controller took its lease, and the pods run", p.handOver},
-		{"Slipway bought for a pod of its own beside one of default-scheduler", p.unasked},
+	steps := []peer.Step{
+		{What: "Karpenter is at work", Do: p.start},
+		{What: "Karpenter bought for a pod of default-scheduler, and gave the node back", Do: p.able},
+		{What: "Karpenter planned while pods of Slipway's waited for EC2's answer", Do: p.whileNameless},
+		{What: "Karpenter planned while their machines booted", Do: p.whileBooting},
+		{What: "Karpenter has ended, slipway-controller took its lease, and the pods run", Do: p.handOver},
+		{What: "Slipway bought for a pod of its own beside one of default-scheduler", Do: p.unasked},
 	}
-	for _, step := range steps {
-		limited, cancel := context.WithTimeoutCause(ctx, stepLimit, fmt.Errorf("not within %v", stepLimit))
-		err := step.do(limited)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s: %w%s", step.what, err, p.lastWords())
-		}
-		p.say(step.what)
+	if err := peer.Play(ctx, stepLimit, steps, func(step peer.Step) { p.say(step.What) }); err != nil {
+		return fmt.Errorf("%w%s", err, p.lastWords())
 	}
 	fmt.Printf("figure launches-beside %d count\nfigure served-unasked %d count\n", p.beside, p.served)
 	if p.beside+p.served > 0 {

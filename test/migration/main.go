@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/ec2emu"
+	"github.com/slipway-sh/slipway/test/peer"
 )
 
 // stepLimit bounds each step. Karpenter's slowest own period on the way is its lease.
@@ -54,8 +55,7 @@ func run(o options) (err error) {
 			return fmt.Errorf("locating binaries: %w", err)
 		}
 	}
-	began := time.Now()
-	say := func(line string) { fmt.Printf("%6.1f s  %s\n", time.Since(began).Seconds(), line) }
+	say := peer.NewTeller().Say
 	b, err := bed.New(ctx, bed.Options{
 		Binaries: o.binaries, SchedulerArgs: []string{serve},
 		Emulator: ec2emu.Options{Seed: 1, InstantBoot: true}, Cluster: cluster.Options{Progress: say},
@@ -87,28 +87,19 @@ func run(o options) (err error) {
 
 // play goes through the steps of the package's description.
 func (p *proof) play(ctx context.Context) error {
-	steps := []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"Karpenter is at work", p.start},
-		{fmt.Sprintf("%d pods run on as many nodes of Karpenter's", p.opts.nodes), p.fill},
-		{"Slipway is installed and waits", p.install},
-		{"Slipway has taken over", p.takeover},
-		{"Slipway bought for new pods, and drift was judged", func(ctx context.Context) error { return p.grow(ctx, "forth", 2) }},
-		{"what was there was compared", func(ctx context.Context) error { return p.compare(ctx, &p.forth) }},
-		{"Karpenter has the cluster back", p.handback},
-		{"Karpenter bought for new pods, and drift was judged", func(ctx context.Context) error { return p.grow(ctx, "back", 4) }},
-		{"what was there was compared again", func(ctx context.Context) error { return p.compare(ctx, &p.back) }},
+	steps := []peer.Step{
+		{What: "Karpenter is at work", Do: p.start},
+		{What: fmt.Sprintf("%d pods run on as many nodes of Karpenter's", p.opts.nodes), Do: p.fill},
+		{What: "Slipway is installed and waits", Do: p.install},
+		{What: "Slipway has taken over", Do: p.takeover},
+		{What: "Slipway bought for new pods, and drift was judged", Do: func(ctx context.Context) error { return p.grow(ctx, "forth", 2) }},
+		{What: "what was there was compared", Do: func(ctx context.Context) error { return p.compare(ctx, &p.forth) }},
+		{What: "Karpenter has the cluster back", Do: p.handback},
+		{What: "Karpenter bought for new pods, and drift was judged", Do: func(ctx context.Context) error { return p.grow(ctx, "back", 4) }},
+		{What: "what was there was compared again", Do: func(ctx context.Context) error { return p.compare(ctx, &p.back) }},
 	}
-	for _, step := range steps {
-		limited, cancel := context.WithTimeoutCause(ctx, stepLimit, fmt.Errorf("not within %v", stepLimit))
-		err := step.do(limited)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s: %w%s", step.what, err, p.lastWords())
-		}
-		p.say(step.what)
+	if err := peer.Play(ctx, stepLimit, steps, func(step peer.Step) { p.say(step.What) }); err != nil {
+		return fmt.Errorf("%w%s", err, p.lastWords())
 	}
 	fmt.Printf("figure takeover %.3f s\nfigure takeover-drifted %d count\nfigure takeover-interrupted %d count\n", p.forth.took.Seconds(), p.forth.drifted, p.forth.interrupted)
 	fmt.Printf("figure handback %.3f s\nfigure handback-drifted %d count\nfigure handback-interrupted %d count\n", p.back.took.Seconds(), p.back.drifted, p.back.interrupted)

@@ -44,8 +44,7 @@ type sizes struct {
 func main() {
 	log.SetLogger(logr.Discard())
 	o := options{}
-	flag.StringVar(&o.peer.Karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
-	flag.StringVar(&o.peer.Scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
+	o.peer.Flags(flag.CommandLine)
 	flag.StringVar(&o.binaries, "binaries", "bin", "folder of Slipway's binaries")
 	flag.StringVar(&o.parts, "parts", "single,burst-100,burst-1000,idle,shortage", "what to measure, of these and consolidation")
 	flag.StringVar(&o.contenders, "contenders", "slipway,karpenter,karpenter-tuned", "who takes part")

@@ -25,8 +25,7 @@ const stepLimit = 3 * time.Minute
 
 func main() {
 	o := options{}
-	flag.StringVar(&o.peer.Karpenter, "karpenter", "bin/compare/karpenter", "the stock Karpenter controller")
-	flag.StringVar(&o.peer.Scheduler, "scheduler", "bin/compare/kube-scheduler", "the stock kube-scheduler")
+	o.peer.Flags(flag.CommandLine)
 	flag.StringVar(&o.logs, "logs", "", "folder to copy Karpenter's log and the emulator's journal to")
 	flag.IntVar(&o.pods, "pods", 50, "replicas of the Deployment")
 	flag.Parse()
@@ -48,11 +47,11 @@ func run(o options) (err error) {
 	if err := o.peer.Resolve(); err != nil {
 		return err
 	}
-	tell := teller{began: time.Now()}
+	tell := peer.NewTeller()
 	b, err := bed.New(ctx, bed.Options{
 		// Boots take two seconds or so, and EC2's two minutes of notice twelve.
 		Emulator: ec2emu.Options{Seed: 1, Speed: 10, LaunchLatency: 0.1, Throttle: true},
-		Cluster:  cluster.Options{Progress: tell.say},
+		Cluster:  cluster.Options{Progress: tell.Say},
 	})
 	if err != nil {
 		return err
@@ -72,35 +71,19 @@ func run(o options) (err error) {
 	return err
 }
 
-// teller says what happens, with the seconds since the start.
-type teller struct{ began time.Time }
-
-func (t teller) say(line string) { fmt.Printf("%6.1f s  %s\n", time.Since(t.began).Seconds(), line) }
-
 // play goes through a node's life and then reads what was logged.
 func (s *session) play(ctx context.Context) error {
 	if err := s.start(); err != nil {
 		return err
 	}
-	steps := []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"Karpenter is ready", s.karpenter.AwaitReady},
-		{"the EC2NodeClass and its NodePool are ready", s.configure},
-		{fmt.Sprintf("%d pods run on nodes that Karpenter bought, one of them reserved", s.opts.pods), s.provision},
-		{"a reclaimed spot instance was replaced", s.interrupt},
-		{"the rest of the pods run on fewer nodes", s.consolidate},
-		{"all instances are terminated and all nodes gone", s.terminate},
+	steps := []peer.Step{
+		{What: "Karpenter is ready", Do: s.karpenter.AwaitReady},
+		{What: "the EC2NodeClass and its NodePool are ready", Do: s.configure},
+		{What: fmt.Sprintf("%d pods run on nodes that Karpenter bought, one of them reserved", s.opts.pods), Do: s.provision},
+		{What: "a reclaimed spot instance was replaced", Do: s.interrupt},
+		{What: "the rest of the pods run on fewer nodes", Do: s.consolidate},
+		{What: "all instances are terminated and all nodes gone", Do: s.terminate},
 	}
-	for _, step := range steps {
-		limited, cancel := context.WithTimeoutCause(ctx, stepLimit, fmt.Errorf("not within %v", stepLimit))
-		err := step.do(limited)
-		cancel()
-		if err != nil {
-			return errors.Join(err, s.verdict())
-		}
-		s.tell.say(step.what + ": " + s.census())
-	}
-	return s.verdict()
+	err := peer.Play(ctx, stepLimit, steps, func(step peer.Step) { s.tell.Say(step.What + ": " + s.census()) })
+	return errors.Join(err, s.verdict())
 }

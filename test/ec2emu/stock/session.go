@@ -47,7 +47,7 @@ const (
 type session struct {
 	bed       *bed.Bed
 	opts      options
-	tell      teller
+	tell      peer.Teller
 	karpenter *peer.Peer
 }
 
@@ -69,7 +69,7 @@ func (s *session) verdict() error {
 	if len(found) > 0 {
 		return fmt.Errorf("real EC2 would not have caused this:\n%s", strings.Join(found, "\n"))
 	}
-	s.tell.say("no error in Karpenter's log that real EC2 would not cause")
+	s.tell.Say("no error in Karpenter's log that real EC2 would not cause")
 	return nil
 }
 
