@@ -14,7 +14,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/slipway-sh/slipway/cmd/internal/settings"
 )
 
 func main() { os.Exit(run()) }
@@ -30,6 +33,7 @@ func run() int {
 		SilenceErrors: true,
 	}
 	root.AddCommand(planCommand(), explainCommand(), lintCommand(), migrateCommand(), topCommand(), demoCommand(), clusterCommand())
+	root.SetFlagErrorFunc(nearest)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "slipway: %v\n", err)
 		if errors.Is(err, errUnplaced) {
@@ -41,4 +45,18 @@ func run() int {
 		return 1
 	}
 	return 0
+}
+
+// nearest adds the nearest flag of the command to the error about one that it does not have.
+func nearest(cmd *cobra.Command, err error) error {
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if near := settings.Nearest(missing.GetSpecifiedName(), known); near != "" {
+		return fmt.Errorf("%w (did you mean --%s?)", err, near)
+	}
+	return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 }

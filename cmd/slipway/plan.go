@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,57 +21,101 @@ const exitUnplaced = 3
 // errUnplaced is the plan command's result when the plan is good and some pods have no place in it.
 var errUnplaced = errors.New("some pods fit on no node that the NodePools allow")
 
+type planOptions struct {
+	files    []string
+	output   string
+	live     bool
+	embedded bool
+	at       target
+}
+
 func planCommand() *cobra.Command {
-	var files []string
-	var output string
+	o := &planOptions{}
 	cmd := &cobra.Command{
-		Use:   "plan -f FILE…",
-		Short: "Show what would be bought for the pods and pools of some manifests",
+		Use:   "plan {-f FILE… | --live}",
+		Short: "Show what would be bought for the pods and pools of some manifests, or of a cluster",
 		Long: "Plans nodes for the pods and workloads of the manifests, from their NodePools and EC2NodeClasses, on an empty cluster:\n" +
 			"the planner and the scheduler's own filters, on the embedded catalogue of us-east-1 with its on-demand list prices and\n" +
 			"sampled spot prices. No cluster and no AWS account is needed or asked. DaemonSets, LimitRanges and volumes in the\n" +
-			"manifests count. The exit code is 0 if every pod has a place, 3 if not, 1 if the manifests cannot be read.",
-		Example: "  slipway plan -f deploy/ -f nodepool.yaml\n  helm template app ./chart | slipway plan -f - -f pools/ -o json",
+			"manifests count.\n\n" +
+			"With --live or --context it plans on a cluster as it is: its pools, nodes and nodes on their way, with what AWS sells to your account\n" +
+			"now. Without -f it plans for the pods that wait; with -f for the manifests' pods, and pools of the manifests stand in for the\n" +
+			"cluster's of the same name. Nothing is written.\n\n" +
+			"The exit code is 0 if every pod has a place, 3 if not, 1 if something cannot be read.",
+		Example: "  slipway plan -f deploy/ -f nodepool.yaml\n  helm template app ./chart | slipway plan -f - -f pools/ -o json\n  slipway plan --live\n  slipway plan --context prod -f deployment.yaml",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return errors.New("nothing to plan: give manifests with -f (a file, a folder, or - for standard input)")
-			}
-			write, err := writer(cmd, output)
-			if err != nil {
-				return err
-			}
-			in, err := preview.ReadFiles(files, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			switch {
-			case len(in.Pods) == 0:
-				return errors.New("nothing to plan: the manifests have no Pod, Deployment, ReplicaSet, StatefulSet, Job or CronJob with replicas")
-			case len(in.Pools) == 0:
-				return errors.New("nothing to plan with: the manifests have no NodePool (apiVersion karpenter.sh/v1)")
-			}
-			market, err := preview.Offline(cmd.Context())
-			if err != nil {
-				return err
-			}
-			outcome, err := preview.Solve(cmd.Context(), in, market)
-			if err != nil {
-				return err
-			}
-			report := outcome.Report()
-			if err := write(report); err != nil {
-				return err
-			}
-			if len(report.Unplaced) > 0 {
-				return errUnplaced
-			}
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "manifests: a file, a folder of *.yaml, *.yml and *.json, or - for standard input; may be repeated")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "wide, json or yaml; a table if empty")
+	o.at.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "manifests: a file, a folder of *.yaml, *.yml and *.json, or - for standard input; may be repeated")
+	f.StringVarP(&o.output, "output", "o", "", "wide, json or yaml; a table if empty")
+	f.BoolVar(&o.live, "live", false, "plan on the cluster of the kubeconfig's current context")
+	f.BoolVar(&o.embedded, "embedded-prices", false, "with a cluster of us-east-1: take the embedded catalogue and ask nothing of AWS")
 	return cmd
+}
+
+func runPlan(cmd *cobra.Command, o *planOptions) error {
+	o.live = o.live || o.at.overrides.CurrentContext != ""
+	if len(o.files) == 0 && !o.live {
+		return errors.New("nothing to plan: give manifests with -f (a file, a folder, or - for standard input), or a cluster with --live or --context")
+	}
+	write, err := writer(cmd, o.output)
+	if err != nil {
+		return err
+	}
+	in, err := preview.ReadFiles(o.files, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	if o.live {
+		kube, _, err := o.at.connect()
+		if err != nil {
+			return err
+		}
+		if err := in.ReadCluster(cmd.Context(), kube, len(o.files) == 0); err != nil {
+			return o.at.explainError(err)
+		}
+	}
+	switch {
+	case len(in.Pods) == 0 && len(o.files) == 0:
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "No pod waits for a node: nothing to buy.")
+		return err
+	case len(in.Pods) == 0:
+		return errors.New("nothing to plan: the manifests have no Pod, Deployment, ReplicaSet, StatefulSet, Job or CronJob with replicas")
+	case len(in.Pools) == 0:
+		return errors.New("nothing to plan with: there is no NodePool (apiVersion karpenter.sh/v1)")
+	}
+	market, err := o.market(cmd.Context(), in)
+	if err != nil {
+		return err
+	}
+	outcome, err := preview.Solve(cmd.Context(), in, market)
+	if err != nil {
+		return err
+	}
+	report := outcome.Report()
+	if err := write(report); err != nil {
+		return err
+	}
+	if len(report.Unplaced) > 0 {
+		return errUnplaced
+	}
+	return nil
+}
+
+// market is what is sold: to the account that AWS's own tools would use, or by the embedded catalogue.
+func (o *planOptions) market(ctx context.Context, in *preview.Input) (*preview.Market, error) {
+	if !o.live {
+		return preview.Offline(ctx)
+	}
+	if !o.embedded {
+		return preview.Live(ctx, in.Region())
+	}
+	if region := in.Region(); region != "" && region != "us-east-1" {
+		return nil, fmt.Errorf("the cluster is in %s and the embedded catalogue is that of us-east-1: plan without --embedded-prices", region)
+	}
+	return preview.Offline(ctx)
 }
 
 // writer prints a report in the format of that name.

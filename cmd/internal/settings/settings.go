@@ -31,12 +31,64 @@ func Parse(fs *flag.FlagSet, args []string, getenv func(string) string) error {
 		}
 	})
 	if err := fs.Parse(args); err != nil {
-		return err
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return unknown(fs, args, err)
 	}
 	if fs.NArg() > 0 {
 		invalid = append(invalid, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
 	}
 	return errors.Join(invalid...)
+}
+
+// unknown adds the nearest known flag to the error of parsing, if a flag of args is not known.
+func unknown(fs *flag.FlagSet, args []string, err error) error {
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.HasPrefix(arg, "-") || name == "" || fs.Lookup(name) != nil {
+			continue
+		}
+		var known []string
+		fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+		if near := Nearest(name, known); near != "" {
+			return fmt.Errorf("%w (did you mean --%s?)", err, near)
+		}
+		return err
+	}
+	return err
+}
+
+// Nearest is the known name that the fewest changes of a letter make of name, empty if that takes more than a third of it.
+func Nearest(name string, known []string) string {
+	best, least := "", len(name)/3+1
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // Level is a log level by its name, in slog's numbers; a logr level n is -n there.

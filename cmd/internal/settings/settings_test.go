@@ -26,6 +26,7 @@ func TestParse(t *testing.T) {
 		"an argument":           {args: []string{"x"}, err: `unexpected argument "x"`},
 		"both":                  {args: []string{"y"}, env: map[string]string{"HOW_MANY": "x"}, err: "HOW_MANY"},
 		"no such flag":          {args: []string{"--many=3"}, err: "not defined: -many"},
+		"a flag almost":         {args: []string{"--how-mny=3"}, err: "did you mean --how-many?"},
 		"not Slipway's to read": {env: map[string]string{"KUBECONFIG": "/a:/b"}, want: 1},
 	}
 	for name, tt := range tests {
@@ -50,5 +51,14 @@ func TestParse(t *testing.T) {
 	fs.SetOutput(io.Discard)
 	if err := Parse(fs, []string{"--help"}, func(string) string { return "" }); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help gives %v, want flag.ErrHelp", err)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"cluster-name", "cluster-endpoint", "port"}
+	for name, want := range map[string]string{"clustername": "cluster-name", "cluster-nam": "cluster-name", "prt": "port", "anything-else": "", "": ""} {
+		if got := Nearest(name, known); got != want {
+			t.Errorf("nearest to %q is %q, want %q", name, got, want)
+		}
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preview answers what Slipway would buy for the pods of some manifests,
-// without buying it: `slipway plan`.
+// Package preview answers what Slipway would buy for the pods of some manifests or
+// for those that wait in a cluster, without buying it: `slipway plan`.
 //
 //	files → Input → (view, plan, judge: the product's own) → Preview → text or JSON
 //
@@ -11,6 +11,7 @@
 // node classes count as resolved. Solve runs the planner and the judge of the
 // scheduler process on it.
 //
-// It never talks to a cluster or to AWS, and writes nothing. Import level 6: imports
+// ReadCluster and Live take both from a cluster and from AWS instead. Nothing is ever
+// written to either. Import level 6: imports
 // provisioner and, for the catalogue and the judge, test/ec2emu and test/fidelity.
 package preview

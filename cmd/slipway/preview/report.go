@@ -29,6 +29,8 @@ type Report struct {
 	Price      float64 `json:"pricePerHour"`
 	Nodes      []Node  `json:"nodes"`
 	Unplaced   []Pod   `json:"unplaced"`
+	// Placed are pods that fit on nodes that are there or on their way.
+	Placed []Placed `json:"placed,omitempty"`
 	// StandInClasses are node classes that no manifest has, taken for plain AL2023 ones.
 	StandInClasses []string `json:"standInClasses,omitempty"`
 	// Ignored are kinds of the manifests that say nothing about nodes.
@@ -44,6 +46,12 @@ type Node struct {
 	Allocatable  Amount     `json:"allocatable"`
 	Pods         []string   `json:"pods"`
 	Alternatives []Offering `json:"alternatives,omitempty"`
+}
+
+// Placed is a pod with the node that has room for it.
+type Placed struct {
+	Pod  string `json:"pod"`
+	Node string `json:"node"`
 }
 
 // Offering is one way to buy a node.
@@ -86,7 +94,11 @@ func (o *Outcome) Report() Report {
 	for _, u := range o.Plan.Unplaced {
 		r.Unplaced = append(r.Unplaced, Pod{Pod: u.Pod.NamespacedName.String(), NodePool: u.Pool, Reason: string(u.Reason), Detail: u.Detail})
 	}
-	r.Pods += len(r.Unplaced)
+	for _, p := range o.Plan.Placements {
+		r.Placed = append(r.Placed, Placed{Pod: p.Pod.NamespacedName.String(), Node: cmp.Or(p.Node.Name, p.Node.Claim)})
+	}
+	slices.SortFunc(r.Placed, func(a, b Placed) int { return strings.Compare(a.Pod, b.Pod) })
+	r.Pods += len(r.Unplaced) + len(r.Placed)
 	return r
 }
 
@@ -119,6 +131,13 @@ func amount(r capacity.Resources) Amount {
 func (r Report) Write(w io.Writer, wide bool) error {
 	if err := r.writeNodes(w, wide); err != nil {
 		return err
+	}
+	if len(r.Placed) > 0 {
+		pods := make([]string, 0, len(r.Placed))
+		for _, p := range r.Placed {
+			pods = append(pods, p.Pod)
+		}
+		fmt.Fprintf(w, "\n%s will find room on nodes that are there or on their way: %s\n", count(len(pods), "pod"), workloads(pods))
 	}
 	if len(r.Unplaced) > 0 {
 		fmt.Fprintf(w, "\n%s no node can hold:\n", count(len(r.Unplaced), "pod"))
@@ -181,7 +200,7 @@ func (r Report) writeNodes(w io.Writer, wide bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s for %s: $%.2f an hour, $%.0f a month\n", count(len(r.Nodes), "node"), count(r.Pods-len(r.Unplaced), "pod"), r.Price, r.Price*hoursAMonth)
+	_, err := fmt.Fprintf(w, "\n%s for %s: $%.2f an hour, $%.0f a month\n", count(len(r.Nodes), "node"), count(r.Pods-len(r.Unplaced)-len(r.Placed), "pod"), r.Price, r.Price*hoursAMonth)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -30,16 +31,19 @@ type Outcome struct {
 	Ignored map[string]int
 }
 
-// Solve plans the input on an empty cluster with the market's offerings and has the plan judged by the scheduler's own
+// Solve plans the input, on an empty cluster or on the nodes it has, with the market's offerings and has the plan judged by the scheduler's own
 // filters, as the scheduler process does.
 func Solve(ctx context.Context, in *Input, m *Market) (*Outcome, error) {
 	out := &Outcome{Ignored: in.Ignored}
 	// 1. The cluster of the manifests.
 	objects := make([]runtime.Object, 0, len(in.Objects)+len(in.Pools)+len(in.Classes))
+	var core []runtime.Object // Kubernetes' own kinds, which the judge sees
 	for _, o := range in.Objects {
 		objects = append(objects, o)
+		if _, claim := o.(*karpv1.NodeClaim); !claim {
+			core = append(core, o)
+		}
 	}
-	core := slices.Clone(objects)
 	for _, p := range in.Pools {
 		objects = append(objects, p)
 	}

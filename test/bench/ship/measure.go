@@ -159,30 +159,33 @@ func firstPod(ctx context.Context, o options) (took time.Duration, err error) {
 	return time.Since(began), err
 }
 
-// start starts the processes beside nodes that are there.
-func start(ctx context.Context, o options) (took time.Duration, err error) {
+// start starts the processes beside nodes that are there, after slipway top was watched beside them.
+func start(ctx context.Context, o options) (took time.Duration, top float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*limit) // the nodes have to be written first
 	defer cancel()
 	b, kube, err := site(ctx, bed.Options{Binaries: o.binaries, NoLeases: true})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
 	for i := range o.nodes {
 		if err := existing(ctx, kube, i); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
+	}
+	if top, err = topCPU(ctx, b, kube, o); err != nil {
+		return 0, 0, fmt.Errorf("watching slipway top: %w", err)
 	}
 	began := time.Now()
 	if err := b.StartSlipway(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its own certificate, on loopback
 	err = bed.Eventually(ctx, "both processes to be ready", func(ctx context.Context) (bool, error) {
 		return ready(ctx, web, fmt.Sprintf("https://127.0.0.1:%d/readyz", b.Port(bed.Scheduler))) &&
 			ready(ctx, web, fmt.Sprintf("http://127.0.0.1:%d/readyz", b.Port(bed.Controller+"-health"))), nil
 	})
-	return time.Since(began), err
+	return time.Since(began), top, err
 }
 
 // existing writes a node with its claim.
