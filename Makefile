@@ -63,6 +63,14 @@ vet: ## run go vet
 lint: $(GOLANGCI) ## run golangci-lint, pinned in tools/
 	@$(GOLANGCI) run $(PKGS)
 
+.PHONY: sec
+sec: $(GOLANGCI) ## run gosec over what is shipped (what it may find, and why: .golangci-security.yaml)
+	@$(GOLANGCI) run -c .golangci-security.yaml ./api/... ./cmd/... ./disruption/... ./provisioner/... ./scheduler/... ./webhook/...
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in what the commands are built of (needs vuln.go.dev, or GOVULNDB)
+	@hack/vuln.sh
+
 .PHONY: fix
 fix: $(GOLANGCI) ## apply what linters can correct on their own, then format
 	@$(GOLANGCI) run --fix $(PKGS) || true

@@ -10,7 +10,7 @@ go=${GO:-go}
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 status=0
-for module in . tools test/compare; do
+for module in . tools tools/vuln test/compare; do
   if diff=$("$go" -C "$module" mod tidy -diff 2>"$errors"); then
     continue
   fi

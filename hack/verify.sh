@@ -46,5 +46,6 @@ step "generated files are committed" unchanged
 step "format" "$make" --no-print-directory fmt-check
 step "vet" "$make" --no-print-directory vet
 step "lint" "$make" --no-print-directory lint
+step "gosec" "$make" --no-print-directory sec
 step "modules are tidy" hack/tidy.sh
 step "house rules" "${GO:-go}" test ./test/house

@@ -4,6 +4,7 @@
 package ec2
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -295,5 +296,20 @@ func TestProviderID(t *testing.T) {
 	i := Instance{ID: "i-1", Zone: "us-east-1a"}
 	if got, want := i.ProviderID(), "aws:///us-east-1a/i-1"; got != want {
 		t.Errorf("ProviderID = %q, want %q", got, want)
+	}
+}
+
+// TestBlockDevicesRefuseToWrap checks that numbers beyond what EC2's API can say stay absurd instead of turning into small ones.
+func TestBlockDevicesRefuseToWrap(t *testing.T) {
+	class := al2023Class()
+	class.Spec.BlockDeviceMappings = []*v1.BlockDeviceMapping{{DeviceName: aws.String("/dev/xvda"), EBS: &v1.BlockDevice{
+		IOPS: aws.Int64(1<<32 + 3000), Throughput: aws.Int64(1<<32 + 125), VolumeSize: quantity("9223372036854775807"),
+	}}}
+	got, err := BlockDevices(class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := got[0]; b.IOPS != math.MaxInt32 || b.Throughput != math.MaxInt32 || b.SizeGiB != math.MaxInt32 {
+		t.Errorf("IOPS %d, throughput %d, size %d GiB, want %d of each", b.IOPS, b.Throughput, b.SizeGiB, math.MaxInt32)
 	}
 }

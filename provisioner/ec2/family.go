@@ -4,6 +4,7 @@
 package ec2
 
 import (
+	"math"
 	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
@@ -143,8 +144,8 @@ func BlockDevices(class *v1.EC2NodeClass) ([]BlockDevice, error) {
 		b := BlockDevice{
 			DeviceName:          *m.DeviceName,
 			VolumeType:          deref(m.EBS.VolumeType),
-			IOPS:                int32(deref(m.EBS.IOPS)),
-			Throughput:          int32(deref(m.EBS.Throughput)),
+			IOPS:                saturated(deref(m.EBS.IOPS)),
+			Throughput:          saturated(deref(m.EBS.Throughput)),
 			Encrypted:           m.EBS.Encrypted,
 			KMSKeyID:            deref(m.EBS.KMSKeyID),
 			SnapshotID:          deref(m.EBS.SnapshotID),
@@ -159,7 +160,16 @@ func BlockDevices(class *v1.EC2NodeClass) ([]BlockDevice, error) {
 	return out, nil
 }
 
-func ceilGiB(q *resource.Quantity) int32 { return int32((q.Value() + 1<<30 - 1) >> 30) }
+func ceilGiB(q *resource.Quantity) int32 {
+	gib := q.Value() >> 30
+	if gib<<30 < q.Value() {
+		gib++
+	}
+	return saturated(gib)
+}
+
+// saturated is v, or the bound of int32 that it is beyond. EC2 refuses such a number; cut off, it might be one that EC2 takes.
+func saturated(v int64) int32 { return int32(max(min(v, math.MaxInt32), math.MinInt32)) }
 
 func deref[T any](p *T) T {
 	if p == nil {

@@ -53,7 +53,7 @@ func ClassTemplate(class *v1.EC2NodeClass) (Template, error) {
 	if m := class.Spec.MetadataOptions; m != nil {
 		t.Metadata = MetadataOptions{
 			HTTPEndpoint: deref(m.HTTPEndpoint), HTTPProtocolIPv6: deref(m.HTTPProtocolIPv6),
-			HTTPPutResponseHopLimit: int32(deref(m.HTTPPutResponseHopLimit)), HTTPTokens: deref(m.HTTPTokens),
+			HTTPPutResponseHopLimit: saturated(deref(m.HTTPPutResponseHopLimit)), HTTPTokens: deref(m.HTTPTokens),
 		}
 	}
 	for _, n := range class.Spec.NetworkInterfaces {

@@ -29,6 +29,9 @@
 //	go test ./test/scenario            compares
 //	go test ./test/scenario -update    writes the plan sections anew: read the diff
 //
+// cases.txt lists the failures of others that Slipway must get right, each with the scenarios and the tests anywhere in the
+// tree that show it; a test holds that they exist.
+//
 // Each plan is also shown to the judge, the scheduler's own filters, whose refusals
 // are part of what comes out; there should be none. The package owns no product
 // code and starts no processes. Import level 6 (test).
