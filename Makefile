@@ -123,6 +123,10 @@ endif
 chaos: k8s ## run seeded storms of failures (CHAOS_STORMS=1000 CHAOS_SEED=1; CHAOS_LOGS=folder keeps the logs of bad ones)
 	@CHAOS_STORMS=$${CHAOS_STORMS:-1000} $(GO) test ./test/chaos -run Storms -count=1 -timeout 0 -v
 
+.PHONY: seeded
+seeded: ## run the provisioner through seeded failures in one process, without a control plane (SEEDED_RUNS=10000 SEEDED_FROM=1)
+	@cd provisioner && SEEDED_RUNS=$${SEEDED_RUNS:-10000} $(GO) test -run SeededRuns -count=1 -timeout 0
+
 .PHONY: emulator
 emulator: ## run the emulated AWS account alone, for clients of your own (ARGS=-help tells more)
 	@$(GO) run ./test/ec2emu/emulator $(ARGS)

@@ -87,11 +87,13 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{
+	l := &ledger{
 		pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{},
 		seats: map[types.UID][]*entry{}, came: map[types.UID]time.Time{}, barren: map[types.UID]time.Time{}, idle: map[string]time.Time{},
 		groups: map[types.NamespacedName]*group{}, intruders: map[string]bool{}, joined: map[string]string{}, awaited: map[string]string{},
 	}
+	l.keep()
+	return l
 }
 
 // offer notes that the pod failed to schedule. fresh asks the caller to put it into the batch; parked says that the pod
@@ -143,7 +145,7 @@ func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
 		if m == nil {
 			m = map[types.UID]*entry{}
 			l.claims[claim] = m
-			l.keep()
+			l.keepFor(claim)
 		}
 		m[p.UID] = e
 	}
@@ -175,7 +177,7 @@ func (l *ledger) unassign(e *entry) {
 		if len(m) == 0 {
 			delete(l.claims, e.claim)
 			delete(l.intruders, e.claim)
-			l.keep()
+			l.keepFor(e.claim)
 			l.idle[e.claim] = time.Time{}
 		}
 	}

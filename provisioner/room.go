@@ -13,10 +13,7 @@ import (
 // Kept are the nodes that have joined and that pods or seats still wait for, empty for none. It takes no lock; the set is
 // not changed after it was returned.
 func (p *Provisioner) Kept() sets.Set[string] {
-	if kept := p.ledger.kept.Load(); kept != nil {
-		return *kept
-	}
-	return nil
+	return *p.ledger.kept.Load()
 }
 
 // Against lists the pods and seats that room on the node is kept for against this pod: those of no lower priority. It is
@@ -68,6 +65,14 @@ func (l *ledger) leave(claim string) {
 	defer l.mu.Unlock()
 	if _, ok := l.joined[claim]; ok {
 		delete(l.joined, claim)
+		l.keep()
+	}
+}
+
+// keepFor publishes them when the claim has got its first pod or lost its last. Nothing changes before it has a Node, and a
+// burst plans hundreds of claims while scheduling cycles wait for the lock. l.mu is held.
+func (l *ledger) keepFor(claim string) {
+	if l.joined[claim] != "" {
 		l.keep()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestStorms(t *testing.T) {
 	if err := bed.Build(t.Context(), binaries); err != nil {
 		t.Fatal(err)
 	}
-	violated, verdicts := 0, 0
+	violated, verdicts, second, forgotten := 0, 0, 0, 0
 	for seed := first; seed < first+storms; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			began := time.Now()
@@ -42,12 +43,20 @@ func TestStorms(t *testing.T) {
 				t.Errorf("storm %d: %s", seed, v)
 			}
 			violated += len(violations)
+			for _, v := range violations {
+				switch {
+				case strings.Contains(v, SecondLaunch):
+					second++
+				case strings.Contains(v, Forgotten):
+					forgotten++
+				}
+			}
 			verdicts++
 			t.Logf("storm %d: %d violations, %.0f s", seed, len(violations), time.Since(began).Seconds())
 		})
 	}
 	if verdicts == storms {
-		fmt.Printf("figure chaos-violations %d count\n", violated)
+		fmt.Printf("figure chaos-violations %d count\nfigure second-launches %d count\nfigure forgotten %d count\n", violated, second, forgotten)
 	}
 }
 

@@ -17,7 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/test/bed"
+)
+
+// What violations of two kinds say: a pod with a second node on its way, and one that nothing was going to happen to.
+const (
+	SecondLaunch = "launched twice"
+	Forgotten    = "pods were forgotten"
 )
 
 // watcher checks what has to hold at every instant, as far as looking again and again can tell.
@@ -37,6 +44,24 @@ func (t *watcher) run(ctx context.Context) {
 		}
 		t.limits(claims.Items)
 		t.instances(claims.Items)
+		t.launches(claims.Items)
+	}
+}
+
+// launches: no pod has a second node on its way while its first is.
+func (t *watcher) launches(claims []karpv1.NodeClaim) {
+	first := map[string]string{}
+	for i := range claims {
+		c := &claims[i]
+		if c.DeletionTimestamp != nil || c.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() || c.Annotations[provisioner.PodsAnnotation] == "" {
+			continue
+		}
+		for pod := range strings.SplitSeq(c.Annotations[provisioner.PodsAnnotation], ",") {
+			if other := first[pod]; other != "" {
+				t.violated("pod %s was "+SecondLaunch+": NodeClaims %s and %s are on their way for it", pod, other, c.Name)
+			}
+			first[pod] = c.Name
+		}
 	}
 }
 
@@ -159,7 +184,7 @@ func (w *world) afterwards(ctx context.Context) []string {
 	} else if f := families["slipway_provisioner_forgotten_total"]; f != nil {
 		for _, m := range f.GetMetric() {
 			if n := m.GetCounter().GetValue(); n > 0 {
-				out = append(out, fmt.Sprintf("%.0f pods were forgotten (%v)", n, m.GetLabel()))
+				out = append(out, fmt.Sprintf("%.0f "+Forgotten+" (%v)", n, m.GetLabel()))
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner"
+	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/bench/plan/mix"
 	"github.com/slipway-sh/slipway/test/builder"
 	"github.com/slipway-sh/slipway/test/fidelity/source"
@@ -32,6 +34,7 @@ const burstLimit = 2 * time.Minute
 type burst struct {
 	first, last time.Duration
 	claims      int
+	postFilter  bed.Histogram // seconds
 }
 
 // handover notes the pods of the claims that are to be launched.
@@ -115,8 +118,13 @@ func bursting(ctx context.Context, n int) (burst, error) {
 	if !buys.prov.Drain(ctx) { // the last claims are being written
 		return burst{}, context.Cause(ctx)
 	}
+	var m dto.Metric
+	if err := buys.metrics.PostFilter.Write(&m); err != nil {
+		return burst{}, fmt.Errorf("reading the plugin's metrics: %w", err)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.got.postFilter = bed.HistogramOf(m.GetHistogram())
 	return h.got, nil
 }
 
@@ -141,6 +149,7 @@ func waiting(n int) []kruntime.Object {
 // bursts measures bursts of 1,000 and 10,000 pods and prints their figures.
 func bursts(ctx context.Context, times int) error {
 	var firsts, small, large []float64
+	var postFilter bed.Histogram
 	for range times {
 		for _, n := range []int{1000, 10000} {
 			b, err := bursting(ctx, n)
@@ -148,6 +157,9 @@ func bursts(ctx context.Context, times int) error {
 				return fmt.Errorf("a burst of %d pods: %w", n, err)
 			}
 			fmt.Printf("burst of %d pods: first launch after %.1f ms, last of %d after %.0f ms\n", n, ms(b.first), b.claims, ms(b.last))
+			if err := postFilter.Add(b.postFilter); err != nil {
+				return err
+			}
 			firsts = append(firsts, ms(b.first))
 			if n == 1000 {
 				small = append(small, b.last.Seconds())
@@ -156,6 +168,7 @@ func bursts(ctx context.Context, times int) error {
 			}
 		}
 	}
+	fmt.Printf("%d cycles in PostFilter\nfigure postfilter-p50 %.3f us\nfigure postfilter-p99 %.3f us\n", postFilter.Count(), postFilter.Quantile(0.5)*1e6, postFilter.Quantile(0.99)*1e6)
 	fmt.Printf("figure burst-first %.1f ms\nfigure burst-1000 %.3f s\nfigure burst-10000 %.3f s\n", median(firsts), median(small), median(large))
 	return nil
 }

@@ -17,8 +17,11 @@
 //
 //	burst-first            the scheduler starts → the first launch, the median of bursts of 1,000 and 10,000 pods
 //	burst-1000, -10000     → the last launch, seconds
-//	scheduler-throughput   pods a second of processor time with Slipway / without, the median of the turns: a machine that does
-//	                       other things as well distorts it less than the clock, whose ratio is printed beside it
+//	postfilter-p50, -p99   microseconds a cycle of the bursts spends in Slipway's PostFilter, over all of them
+//	scheduler-throughput   pods a second of processor time with Slipway / without, the best turn of each: whatever else the
+//	                       machine does only ever adds. The ratio by the clock is printed beside it
+//	scheduler-throughput-unfit  pods that fit bound in a second with Slipway / without, where most pods do not fit and each
+//	                       status write takes 2 ms, the median
 //	scheduler-memory       heap in use with Slipway / without, after the last pod is bound, the objects themselves included
 package main
 
@@ -46,11 +49,12 @@ func command() int {
 	flag.IntVar(&n.pending, "pending", 5000, "pods to schedule")
 	turns := flag.Int("turns", 3, "how often each is run")
 	times := flag.Int("bursts", 3, "how often bursts are run; 0 leaves them out")
+	crowded := flag.Int("crowds", 3, "how often schedulers are compared where most pods do not fit; 0 leaves that out")
 	flag.StringVar(&n.profiles, "profiles", "", "folder to write processor profiles of the turns to")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, n, *turns, *times); err != nil {
+	if err := run(ctx, n, *turns, *times, *crowded); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-scheduler: %v\n", err)
 		return 1
 	}
@@ -63,10 +67,15 @@ type size struct {
 	profiles                string // folder for processor profiles, "" for none
 }
 
-func run(ctx context.Context, n size, turns, times int) error {
+func run(ctx context.Context, n size, turns, times, crowded int) error {
 	// Before anything fills the heap.
 	if times > 0 {
 		if err := bursts(ctx, times); err != nil {
+			return err
+		}
+	}
+	if crowded > 0 {
+		if err := crowds(ctx, crowded); err != nil {
 			return err
 		}
 	}
@@ -74,7 +83,8 @@ func run(ctx context.Context, n size, turns, times int) error {
 		return nil
 	}
 	objects := n.objects()
-	var speed, clock, memory []float64
+	var memory []float64
+	best := [2]result{} // without, with
 	for i := range turns {
 		var got [2]result
 		// Whoever goes first in one turn goes second in the next.
@@ -85,16 +95,23 @@ func run(ctx context.Context, n size, turns, times int) error {
 				return err
 			}
 			got[with] = r
+			best[with] = best[with].better(r)
 		}
 		without, with := got[0], got[1]
 		fmt.Printf("turn %d: %s without, %s with\n", i+1, without.describe(n.pending), with.describe(n.pending))
-		speed = append(speed, without.cpu.Seconds()/with.cpu.Seconds())
-		clock = append(clock, without.took.Seconds()/with.took.Seconds())
 		memory = append(memory, with.heap/without.heap)
 	}
-	fmt.Printf("%d nodes, %d running pods, %d pods scheduled a turn; throughput by the clock: ratio %.3f\n", n.nodes, n.running, n.pending, median(clock))
-	fmt.Printf("figure scheduler-throughput %.3f ratio\nfigure scheduler-memory %.3f ratio\n", median(speed), median(memory))
+	fmt.Printf("%d nodes, %d running pods, %d pods scheduled a turn; throughput by the clock: ratio %.3f\n", n.nodes, n.running, n.pending, best[0].took.Seconds()/best[1].took.Seconds())
+	fmt.Printf("figure scheduler-throughput %.3f ratio\nfigure scheduler-memory %.3f ratio\n", best[0].cpu.Seconds()/best[1].cpu.Seconds(), median(memory))
 	return nil
+}
+
+// better is the shorter of the times of two runs.
+func (r result) better(o result) result {
+	if r.took == 0 {
+		return o
+	}
+	return result{took: min(r.took, o.took), cpu: min(r.cpu, o.cpu)}
 }
 
 func (r result) describe(pods int) string {

@@ -171,6 +171,7 @@ type market struct {
 	catalog   *capacity.Catalog // nil for nothing
 	launcher  provisioner.Launcher
 	prov      *provisioner.Provisioner // who buys, set by build
+	metrics   *scheduler.Metrics       // of the plugin, set by build
 }
 
 // build makes a stock scheduler, with Slipway in it if there is a market.
@@ -210,7 +211,7 @@ func build(ctx context.Context, client *fake.Clientset, factory informers.Shared
 	if err != nil {
 		return nil, err
 	}
-	prov.Judge, buys.prov = judge, prov
+	prov.Judge, buys.prov, buys.metrics = judge, prov, metrics
 	go func() { _ = prov.Run(ctx) }() // ends with ctx
 	return sched, prov.Watch(ctx, provisioner.Informers{
 		Pods: factory.Core().V1().Pods().Informer(), Nodes: factory.Core().V1().Nodes().Informer(), Claims: empty{}, Pools: empty{}, NodeClass: empty{},
