@@ -32,6 +32,7 @@ const (
 	columnsARound   = 24
 	enoughColumns   = 2 * columnsARound // of those found
 	firstEffort     = 200
+	roughEffort     = 40 // where sizes had to be put together: the program is about right only anyway
 	deepEffort      = 16 * firstEffort
 	deeper          = 4
 	columnGap       = 1e-3 // how near to its bound a solution is near enough
@@ -57,6 +58,9 @@ func (k *packer) newProgram() *program {
 	}
 	if len(p.lots) == 0 {
 		return nil
+	}
+	if !p.lots[0].exact {
+		p.effort = roughEffort
 	}
 	p.restart(nil)
 	return p
@@ -216,7 +220,7 @@ func (p *program) price(worths []float64) bool {
 	var list []found
 	shapes, times := p.promising()
 	for _, s := range shapes {
-		if s.e <= 1+columnWorth || len(list) == enoughColumns {
+		if s.e <= 1+columnWorth || len(list) == p.enough() {
 			times = max(times, s.e) // the others promise less
 			break
 		}
@@ -237,6 +241,14 @@ func (p *program) price(worths []float64) bool {
 		p.m.columns = append(p.m.columns, f.c)
 	}
 	return len(list) > 0
+}
+
+// enough is how many columns a round looks for.
+func (p *program) enough() int {
+	if p.lots[0].exact {
+		return enoughColumns
+	}
+	return columnsARound
 }
 
 // promise is a bound on how many times its cost a filling of a shape can be worth.

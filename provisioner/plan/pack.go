@@ -133,7 +133,7 @@ func (k *packer) dive(p *program, stages, rounds int) float64 {
 		if stage == 0 {
 			bound, rounds = p.m.value(), min(rounds, laterRounds)
 			if p.known == nil {
-				p.known, p.effort = p.m.columns, firstEffort
+				p.known, p.effort = p.m.columns, min(p.effort, firstEffort)
 			}
 		}
 		if !k.buy(p) || !p.restart(p.m.columns) {
