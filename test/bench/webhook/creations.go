@@ -26,52 +26,57 @@ type situation struct {
 
 // creations is how creating pods went.
 type creations struct {
-	p99, most float64 // ms
-	failures  int
+	p50, p99, most float64 // ms
+	failures       int
 }
 
 // reliability creates pods at a steady rate with and without slipway-webhook and in every way it can be broken, and prints how
 // each went. The pods are dry runs: admission sees them, and nothing is stored.
-func reliability(ctx context.Context, o options) (added float64, failures int, err error) {
+func reliability(ctx context.Context, o options) (figures []figure, failures int, err error) {
 	s, err := newSite(ctx)
 	if s != nil && s.Cluster != nil {
 		defer func() { err = errors.Join(err, s.Stop()) }()
 	}
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
-	if _, err := create(ctx, s.kube, o, nil); err != nil { // connections, caches
-		return 0, 0, err
+	measure := func(name string, meanwhile func(context.Context) error) (creations, error) {
+		got, err := create(ctx, s.kube, o, meanwhile)
+		if err != nil {
+			return got, fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Printf("%-20s p50 %.1f ms, p99 %.1f ms, most %.1f ms, %d failures\n", name, got.p50, got.p99, got.most, got.failures)
+		failures += got.failures
+		return got, nil
 	}
-	before, err := create(ctx, s.kube, o, nil)
+	if _, err := measure("first", nil); err != nil { // connections, caches
+		return nil, 0, err
+	}
+	before, err := measure("without-webhook", nil)
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
-	failures = before.failures
-	fmt.Printf("%-20s p99 %.1f ms, most %.1f ms, %d failures\n", "without-webhook", before.p99, before.most, before.failures)
 	if err := s.install(ctx); err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
-	if _, err := create(ctx, s.kube, o, nil); err != nil {
-		return 0, 0, err
+	if _, err := measure("just-installed", nil); err != nil {
+		return nil, 0, err
 	}
 	for i, x := range s.situations() {
 		if err := x.change(ctx); err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", x.name, err)
+			return nil, 0, fmt.Errorf("%s: %w", x.name, err)
 		}
-		got, err := create(ctx, s.kube, o, x.meanwhile)
+		got, err := measure(x.name, x.meanwhile)
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", x.name, err)
+			return nil, 0, err
 		}
-		fmt.Printf("%-20s p99 %.1f ms, most %.1f ms, %d failures\n", x.name, got.p99, got.most, got.failures)
-		failures += got.failures
 		if i == 0 {
-			added = got.p99 - before.p99
+			figures = append(figures, figure{"webhook-added-p99", got.p99 - before.p99, "ms"})
 			continue
 		}
-		fmt.Printf("figure webhook-%s-added-max %.3f ms\n", x.name, got.most-before.p99)
+		figures = append(figures, figure{"webhook-" + x.name + "-added-max", got.most - before.p99, "ms"})
 	}
-	return added, failures, nil
+	return figures, failures, nil
 }
 
 // create creates pods at the rate for as long as the options say, and longer if meanwhile takes longer.
@@ -97,6 +102,7 @@ func create(ctx context.Context, kube kubernetes.Interface, o options, meanwhile
 			if i >= least {
 				wg.Wait()
 				slices.Sort(took)
+				out.p50 = float64(took[len(took)/2]) / ms
 				out.p99, out.most = float64(took[len(took)*99/100])/ms, float64(took[len(took)-1])/ms
 				return out, failed
 			}

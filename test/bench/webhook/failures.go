@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -93,7 +95,11 @@ func (s *site) install(ctx context.Context) error {
 	if err := s.Apply(ctx, manifests); err != nil {
 		return err
 	}
-	if err := s.Apply(ctx, []byte("{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: default}, spec: {}}\n")); err != nil {
+	text := "{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: default}, spec: {}}\n"
+	for i := range policies - 1 {
+		text += fmt.Sprintf("---\n{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: policy-%[1]d}, spec: {priority: %[1]d, namespaceSelector: {matchLabels: {n: \"%[1]d\"}}}}\n", i)
+	}
+	if err := s.Apply(ctx, []byte(text)); err != nil {
 		return err
 	}
 	account, args, _ := in.Process(replica)
@@ -199,7 +205,7 @@ func (s *site) expire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Second}
+	server := &http.Server{ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)} // every handshake fails, that is the point
 	go func() { _ = server.Serve(listener) }() // until the process ends
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {

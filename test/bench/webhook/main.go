@@ -19,6 +19,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,8 +34,10 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 1500, "reviews a second")
 	flag.DurationVar(&o.length, "for", time.Minute, "how long the rate is held")
 	flag.IntVar(&o.creations, "creations", 200, "pods created a second, through an API server")
-	flag.DurationVar(&o.creating, "creating", 10*time.Second, "how long pods are created in each situation; 0 leaves that part out")
+	flag.DurationVar(&o.creating, "creating", 10*time.Second, "how long pods are created in each situation")
+	only := flag.String("only", strings.Join(parts(), ","), "what is measured")
 	flag.Parse()
+	o.only = strings.Split(*only, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
@@ -42,6 +46,10 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// parts are what can be measured by itself: what a review costs, how long it takes to say whether a pod can ever run, reviews at
+// a steady rate over HTTPS, and the creation of pods through an API server.
+func parts() []string { return []string{"reviews", "feasibility", "steady", "creations"} }
 
 type figure struct {
 	name  string
@@ -55,42 +63,64 @@ type options struct {
 
 	creations int
 	creating  time.Duration
+	only      []string
 }
 
+func (o *options) has(part string) bool { return slices.Contains(o.only, part) }
+
 func run(ctx context.Context, o options) error {
-	w, err := newWorld(ctx)
-	if err != nil {
-		return err
+	for _, part := range o.only {
+		if !slices.Contains(parts(), part) {
+			return fmt.Errorf("-only: there is no part %q: %s", part, strings.Join(parts(), ", "))
+		}
 	}
-	fmt.Printf("%d policies, %d pools, %d types, %d pods\n", policies, pools, w.types, pods)
-	feasible := w.feasibility()
-	rate, err := w.oneCore(ctx)
-	if err != nil {
-		return err
-	}
-	steady, err := w.steady(ctx, o)
-	if err != nil {
-		return err
-	}
-	figures := []figure{
-		{"webhook-p50", steady.p50, "ms"},
-		{"webhook-p99", steady.p99, "ms"},
-		{"webhook-client-p99", steady.client99, "ms"},
-		{"webhook-rate", rate, "per-second"},
-		{"webhook-memory", steady.memory, "MB"},
-		{"feasibility-p99", feasible, "ms"},
-	}
-	failures := steady.failures
-	if o.creating > 0 {
-		added, failed, err := reliability(ctx, o)
+	var figures []figure
+	failures := 0
+	if o.has("reviews") || o.has("feasibility") || o.has("steady") {
+		more, failed, err := reviews(ctx, o)
 		if err != nil {
 			return err
 		}
-		failures += failed
-		figures = append(figures, figure{"webhook-added-p99", added, "ms"})
+		figures, failures = more, failed
+	}
+	if o.has("creations") {
+		more, failed, err := reliability(ctx, o)
+		if err != nil {
+			return err
+		}
+		figures, failures = append(figures, more...), failures+failed
 	}
 	for _, f := range append(figures, figure{"webhook-failures", float64(failures), "count"}) {
 		fmt.Printf("figure %s %.3f %s\n", f.name, f.value, f.unit)
 	}
 	return nil
+}
+
+// reviews measures the handler in this process.
+func reviews(ctx context.Context, o options) (figures []figure, failures int, err error) {
+	w, err := newWorld(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	fmt.Printf("%d policies, %d pools, %d types, %d pods\n", policies, pools, w.types, pods)
+	if o.has("feasibility") {
+		figures = append(figures, figure{"feasibility-p99", w.feasibility(), "ms"})
+	}
+	if o.has("reviews") {
+		rate, err := w.oneCore(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		figures = append(figures, figure{"webhook-rate", rate, "per-second"})
+	}
+	if o.has("steady") {
+		steady, err := w.steady(ctx, o)
+		if err != nil {
+			return nil, 0, err
+		}
+		failures = steady.failures
+		figures = append(figures, figure{"webhook-p50", steady.p50, "ms"}, figure{"webhook-p99", steady.p99, "ms"},
+			figure{"webhook-client-p99", steady.client99, "ms"}, figure{"webhook-memory", steady.memory, "MB"})
+	}
+	return figures, failures, nil
 }
