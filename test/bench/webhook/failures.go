@@ -138,7 +138,9 @@ func (s *site) startReplica(i int) error {
 	return err
 }
 
-// await waits until that many replicas are ready and, unless it is none, requests are filled in.
+// await waits until that many replicas are ready, requests are filled in and native policies set the scheduler. It creates one pod
+// at a time: the first one that a MutatingAdmissionPolicy changes has the API server read its own OpenAPI schema, for as many
+// pods as are created meanwhile.
 func (s *site) await(ctx context.Context, ready int) error {
 	ctx, cancel := context.WithTimeout(ctx, untilReady)
 	defer cancel()
@@ -147,7 +149,7 @@ func (s *site) await(ctx context.Context, ready int) error {
 			return false, nil
 		}
 		got, err := s.kube.CoreV1().Pods(team).Create(ctx, newPod(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err == nil && got.Annotations[v1alpha1.DefaultedAnnotation] != "", nil
+		return err == nil && got.Annotations[v1alpha1.DefaultedAnnotation] != "" && got.Spec.SchedulerName == "slipway", nil
 	})
 }
 
