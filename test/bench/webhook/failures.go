@@ -95,11 +95,11 @@ func (s *site) install(ctx context.Context) error {
 	if err := s.Apply(ctx, manifests); err != nil {
 		return err
 	}
-	text := "{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: default}, spec: {}}\n"
+	text := []byte("{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: default}, spec: {}}\n")
 	for i := range policies - 1 {
-		text += fmt.Sprintf("---\n{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: policy-%[1]d}, spec: {priority: %[1]d, namespaceSelector: {matchLabels: {n: \"%[1]d\"}}}}\n", i)
+		text = fmt.Appendf(text, "---\n{apiVersion: slipway.sh/v1alpha1, kind: WorkloadPolicy, metadata: {name: policy-%[1]d}, spec: {priority: %[1]d, namespaceSelector: {matchLabels: {n: \"%[1]d\"}}}}\n", i)
 	}
-	if err := s.Apply(ctx, []byte(text)); err != nil {
+	if err := s.Apply(ctx, text); err != nil {
 		return err
 	}
 	account, args, _ := in.Process(replica)
@@ -208,7 +208,7 @@ func (s *site) expire(ctx context.Context) error {
 		return err
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)} // every handshake fails, that is the point
-	go func() { _ = server.Serve(listener) }() // until the process ends
+	go func() { _ = server.Serve(listener) }()                                                   // until the process ends
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
 		return err
