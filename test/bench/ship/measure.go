@@ -161,21 +161,19 @@ func firstPod(ctx context.Context, o options) (took time.Duration, err error) {
 
 // start starts the processes beside nodes that are there, after slipway top was watched beside them.
 func start(ctx context.Context, o options) (took time.Duration, top float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*limit) // the nodes have to be written first
-	defer cancel()
 	b, kube, err := site(ctx, bed.Options{Binaries: o.binaries, NoLeases: true})
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
-	for i := range o.nodes {
-		if err := existing(ctx, kube, i); err != nil {
-			return 0, 0, err
-		}
+	if err := each(o.nodes, func(i int) error { return existing(ctx, kube, i) }); err != nil {
+		return 0, 0, err
 	}
 	if top, err = topCPU(ctx, b, kube, o); err != nil {
 		return 0, 0, fmt.Errorf("watching slipway top: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	began := time.Now()
 	if err := b.StartSlipway(); err != nil {
 		return 0, 0, err

@@ -66,15 +66,16 @@ func (s *screen) sent() int {
 // topCPU runs `slipway top` in a terminal of 80 columns beside the nodes, with pods that come and go, and returns the processor time
 // it takes, in percent of a core. It needs Linux's /proc and util-linux's script.
 func topCPU(ctx context.Context, b *bed.Bed, kube client.Client, o options) (percent float64, err error) {
-	if err := fill(ctx, kube, o.nodes*podsANode, o.nodes); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err = each(o.nodes*podsANode, func(i int) error { return kube.Create(ctx, onNode(fmt.Sprintf("there-%d", i), i%o.nodes)) })
+	if err != nil {
 		return 0, err
 	}
 	path, err := filepath.Abs(filepath.Join(o.binaries, "slipway"))
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	shell := fmt.Sprintf("stty rows 24 cols 80; exec %s top --kubeconfig=%s", path, b.Cluster.Kubeconfig())
 	cmd := exec.CommandContext(ctx, "script", "-qec", shell, os.DevNull)
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color")
@@ -121,15 +122,15 @@ func topCPU(ctx context.Context, b *bed.Bed, kube client.Client, o options) (per
 	return 100 * (after - before).Seconds() / took.Seconds(), nil
 }
 
-// fill creates pods on the nodes.
-func fill(ctx context.Context, kube client.Client, pods, nodes int) error {
+// each does n things, several at a time.
+func each(n int, do func(i int) error) error {
 	const workers = 8
 	errs := make([]error, workers)
 	var done sync.WaitGroup
 	for w := range workers {
 		done.Go(func() {
-			for i := w; i < pods && errs[w] == nil; i += workers {
-				errs[w] = kube.Create(ctx, onNode(fmt.Sprintf("there-%d", i), i%nodes))
+			for i := w; i < n && errs[w] == nil; i += workers {
+				errs[w] = do(i)
 			}
 		})
 	}
