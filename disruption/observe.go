@@ -59,6 +59,10 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 	if err := c.Kube.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing EC2NodeClasses: %w", err)
 	}
+	known := make([]*v1.EC2NodeClass, len(classes.Items))
+	for i := range classes.Items {
+		known[i] = &classes.Items[i]
+	}
 	for i := range pools.Items {
 		np := &pools.Items[i]
 		ref := np.Spec.Template.Spec.NodeClassRef
@@ -68,13 +72,7 @@ func (c *Controller) observePools(ctx context.Context, s *Snapshot) error {
 		if !c.managed(ref) {
 			continue
 		}
-		p := &Pool{NodePool: np, Settings: capacity.ParsePoolAnnotations(np.Annotations)}
-		for k := range classes.Items {
-			if classes.Items[k].Name == ref.Name {
-				p.Class = &classes.Items[k]
-			}
-		}
-		s.Pools[np.Name] = p
+		s.Pools[np.Name] = newPool(np, known)
 	}
 	return nil
 }
@@ -84,12 +82,7 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 	if err := c.Kube.List(ctx, &claims, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	planned := make(map[string]*capacity.Node, len(s.View.Nodes))
-	for _, n := range s.View.Nodes {
-		if n.Claim != "" {
-			planned[n.Claim] = n
-		}
-	}
+	planned := byClaim(s.View)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen, alive := make(map[string]bool, len(claims.Items)), make(map[types.UID]bool, len(claims.Items))

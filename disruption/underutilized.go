@@ -86,7 +86,12 @@ func (d *decider) underutilized() {
 func (d *decider) oldEnough(n *Node) bool {
 	since, ok := n.condition(karpv1.ConditionTypeInitialized)
 	age := d.s.Now.Sub(since)
-	return ok && age >= ptr.Deref(n.Pool.Settings.MinNodeAge, DefaultMinNodeAge) && (age >= settledFor || !n.settled())
+	return ok && age >= n.minAge() && (age >= settledFor || !n.settled())
+}
+
+// minAge is how long the node is left alone after it was initialized, unless it is empty.
+func (n *Node) minAge() time.Duration {
+	return ptr.Deref(n.Pool.Settings.MinNodeAge, DefaultMinNodeAge)
 }
 
 // settled reports whether consolidation has bought the node and it still holds about what it was bought for. To replace it again

@@ -41,6 +41,11 @@ type Pods struct {
 	Class func(*corev1.Pod) *capacity.Class
 }
 
+// Hypotheses describes the nodes of a plan that do not exist yet, and its placements in plan order, for the judge.
+func (p Planner) Hypotheses(v *capacity.View, r *plan.Result, pods Pods) ([]hypothesis.Node, []hypothesis.Trial) {
+	return hypotheses(v, r, pods)
+}
+
 // solveAgain bounds how often a batch is planned again because the judge refused a class on a pool altogether.
 const solveAgain = 3
 

@@ -68,6 +68,7 @@ func TestBadClusters(t *testing.T) {
 	}{
 		"explain":          {explainCommand, []string{"nodepool", "general"}},
 		"plan":             {planCommand, []string{"--live"}},
+		"plan consolidate": {planCommand, []string{"--live", "--consolidate"}},
 		"top":              {topCommand, []string{"--once"}},
 		"migrate check":    {migrateCommand, []string{"check"}},
 		"migrate from CA":  {migrateCommand, []string{"check", "--from=cluster-autoscaler"}},

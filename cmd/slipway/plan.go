@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -26,7 +28,9 @@ type planOptions struct {
 	output   string
 	live     bool
 	embedded bool
-	at       target
+	// consolidate asks what would be disrupted instead of what would be bought.
+	consolidate bool
+	at          target
 }
 
 func planCommand() *cobra.Command {
@@ -41,8 +45,11 @@ func planCommand() *cobra.Command {
 			"With --live or --context it plans on a cluster as it is: its pools, nodes and nodes on their way, with what AWS sells to your account\n" +
 			"now. Without -f it plans for the pods that wait; with -f for the manifests' pods, and pools of the manifests stand in for the\n" +
 			"cluster's of the same name. Nothing is written.\n\n" +
+			"With --consolidate it shows what disruption would begin with now: which nodes would go and why, what would be bought instead,\n" +
+			"what that saves, and why the other nodes stay. Of files it takes Nodes, NodeClaims, pods and PodDisruptionBudgets as they are,\n" +
+			"for instance: kubectl get nodes,nodeclaims,nodepools,ec2nodeclasses,pods,pdb -A -o yaml.\n\n" +
 			"The exit code is 0 if every pod has a place, 3 if not, 1 if something cannot be read.",
-		Example: "  slipway plan -f deploy/ -f nodepool.yaml\n  helm template app ./chart | slipway plan -f - -f pools/ -o json\n  slipway plan --live\n  slipway plan --context prod -f deployment.yaml",
+		Example: "  slipway plan -f deploy/ -f nodepool.yaml\n  helm template app ./chart | slipway plan -f - -f pools/ -o json\n  slipway plan --live\n  slipway plan --context prod -f deployment.yaml\n  slipway plan --live --consolidate",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
@@ -51,6 +58,7 @@ func planCommand() *cobra.Command {
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "manifests: a file, a folder of *.yaml, *.yml and *.json, or - for standard input; may be repeated")
 	f.StringVarP(&o.output, "output", "o", "", "wide, json or yaml; a table if empty")
 	f.BoolVar(&o.live, "live", false, "plan on the cluster of the kubeconfig's current context")
+	f.BoolVar(&o.consolidate, "consolidate", false, "show what disruption would do and save")
 	f.BoolVar(&o.embedded, "embedded-prices", false, "with a cluster of us-east-1: take the embedded catalogue and ask nothing of AWS")
 	return cmd
 }
@@ -64,7 +72,11 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	in, err := preview.ReadFiles(o.files, cmd.InOrStdin())
+	read := preview.ReadFiles
+	if o.consolidate {
+		read = preview.ReadRunning
+	}
+	in, err := read(o.files, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -73,9 +85,12 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		if err != nil {
 			return err
 		}
-		if err := in.ReadCluster(cmd.Context(), kube, len(o.files) == 0); err != nil {
+		if err := in.ReadCluster(cmd.Context(), kube, o.consolidate || len(o.files) == 0); err != nil {
 			return o.at.explainError(err)
 		}
+	}
+	if o.consolidate {
+		return o.runConsolidate(cmd.Context(), in, write)
 	}
 	switch {
 	case len(in.Pods) == 0 && len(o.files) == 0:
@@ -104,6 +119,32 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	return nil
 }
 
+// table is a report that can be printed for people.
+type table interface {
+	Write(w io.Writer, wide bool) error
+}
+
+func (o *planOptions) runConsolidate(ctx context.Context, in *preview.Input, write func(table) error) error {
+	if len(in.Pools) == 0 {
+		return errors.New("nothing to consolidate: there is no NodePool (apiVersion karpenter.sh/v1)")
+	}
+	if region := in.Region(); !o.live && region != "" && region != embeddedRegion {
+		return fmt.Errorf("the manifests' nodes are in %s and the embedded catalogue is that of %s: ask the cluster itself with --context", region, embeddedRegion)
+	}
+	market, err := o.market(ctx, in)
+	if err != nil {
+		return err
+	}
+	report, err := preview.Consolidate(ctx, in, market, time.Now())
+	if err != nil {
+		return err
+	}
+	return write(*report)
+}
+
+// embeddedRegion is that of the embedded catalogue.
+const embeddedRegion = "us-east-1"
+
 // market is what is sold: to the account that AWS's own tools would use, or by the embedded catalogue.
 func (o *planOptions) market(ctx context.Context, in *preview.Input) (*preview.Market, error) {
 	if !o.live {
@@ -112,26 +153,26 @@ func (o *planOptions) market(ctx context.Context, in *preview.Input) (*preview.M
 	if !o.embedded {
 		return preview.Live(ctx, in.Region())
 	}
-	if region := in.Region(); region != "" && region != "us-east-1" {
-		return nil, fmt.Errorf("the cluster is in %s and the embedded catalogue is that of us-east-1: plan without --embedded-prices", region)
+	if region := in.Region(); region != "" && region != embeddedRegion {
+		return nil, fmt.Errorf("the cluster is in %s and the embedded catalogue is that of %s: plan without --embedded-prices", region, embeddedRegion)
 	}
 	return preview.Offline(ctx)
 }
 
 // writer prints a report in the format of that name.
-func writer(cmd *cobra.Command, format string) (func(preview.Report) error, error) {
+func writer(cmd *cobra.Command, format string) (func(table) error, error) {
 	w := cmd.OutOrStdout()
 	switch format {
 	case "", "wide":
-		return func(r preview.Report) error { return r.Write(w, format == "wide") }, nil
+		return func(r table) error { return r.Write(w, format == "wide") }, nil
 	case "json":
-		return func(r preview.Report) error {
+		return func(r table) error {
 			e := json.NewEncoder(w)
 			e.SetIndent("", "  ")
 			return e.Encode(r)
 		}, nil
 	case "yaml":
-		return func(r preview.Report) error {
+		return func(r table) error {
 			text, err := yaml.Marshal(r)
 			if err != nil {
 				return err

@@ -4,6 +4,7 @@
 package preview
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,11 +41,15 @@ func (in *Input) ReadCluster(ctx context.Context, kube client.Reader, pending bo
 	for _, o := range in.Objects {
 		have[key(o)] = true
 	}
-	for _, list := range []client.ObjectList{
+	lists := []client.ObjectList{
 		&karpv1.NodePoolList{}, &v1.EC2NodeClassList{}, &karpv1.NodeClaimList{}, &corev1.NodeList{}, &corev1.PodList{}, &corev1.NamespaceList{},
 		&corev1.LimitRangeList{}, &corev1.PersistentVolumeList{}, &corev1.PersistentVolumeClaimList{}, &appsv1.DaemonSetList{},
 		&storagev1.StorageClassList{}, &storagev1.CSINodeList{}, &nodev1.RuntimeClassList{},
-	} {
+	}
+	if in.running {
+		lists = append(lists, &policyv1.PodDisruptionBudgetList{})
+	}
+	for _, list := range lists {
 		if err := kube.List(ctx, list); err != nil {
 			return fmt.Errorf("reading the cluster: %w", err)
 		}
@@ -69,6 +75,8 @@ func (in *Input) live(o client.Object, pending bool) {
 		in.Pools = append(in.Pools, o)
 	case *v1.EC2NodeClass:
 		in.Classes = append(in.Classes, o)
+	case *policyv1.PodDisruptionBudget:
+		in.PDBs = append(in.PDBs, o)
 	case *corev1.Pod:
 		switch {
 		case o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed || o.DeletionTimestamp != nil:
@@ -85,8 +93,12 @@ func (in *Input) live(o client.Object, pending bool) {
 // Region is where the cluster is, by its nodes and the subnets of its classes; empty if neither tells.
 func (in *Input) Region() string {
 	for _, o := range in.Objects {
-		if n, ok := o.(*corev1.Node); ok && n.Labels[corev1.LabelTopologyRegion] != "" {
-			return n.Labels[corev1.LabelTopologyRegion]
+		n, ok := o.(*corev1.Node)
+		if !ok {
+			continue
+		}
+		if region := cmp.Or(n.Labels[corev1.LabelTopologyRegion], strings.TrimRight(n.Labels[corev1.LabelTopologyZone], "abcdefghijklmnopqrstuvwxyz")); region != "" {
+			return region
 		}
 	}
 	for _, c := range in.Classes {

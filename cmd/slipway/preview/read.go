@@ -16,7 +16,9 @@ import (
 	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
+	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,14 +39,39 @@ type Input struct {
 	Objects []client.Object
 	// Pods want a place; those of workloads are named after them.
 	Pods []*corev1.Pod
+	// PDBs limit how many pods may be evicted.
+	PDBs []*policyv1.PodDisruptionBudget
+	// StoodIn are nodes of pools that came without a NodeClaim and were given one.
+	StoodIn []string
 	// Ignored are kinds that were given and say nothing about nodes, each with how many.
 	Ignored map[string]int
+
+	// running says that nodes and what runs on them are read, and not what would be created.
+	running bool
+}
+
+// ReadRunning reads manifests of a cluster that runs, such as kubectl writes them: Nodes, NodeClaims and pods count as they are, and
+// workloads are ignored, whose pods are there themselves. A pool's Node without a NodeClaim gets one.
+func ReadRunning(paths []string, stdin io.Reader) (*Input, error) {
+	in := &Input{Ignored: map[string]int{}, running: true}
+	if err := in.readAll(paths, stdin); err != nil {
+		return nil, err
+	}
+	in.claimNodes()
+	return in, nil
 }
 
 // ReadFiles reads manifests of files, of all *.yaml, *.yml and *.json files of folders, and, for "-", of stdin. An error
 // names the file and the object; objects of different files may refer to each other.
 func ReadFiles(paths []string, stdin io.Reader) (*Input, error) {
 	in := &Input{Ignored: map[string]int{}}
+	if err := in.readAll(paths, stdin); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func (in *Input) readAll(paths []string, stdin io.Reader) error {
 	var errs []error
 	for _, path := range paths {
 		files, err := expand(path)
@@ -59,10 +86,10 @@ func ReadFiles(paths []string, stdin io.Reader) (*Input, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return err
 	}
 	in.Objects = append(in.Objects, in.namespaces()...)
-	return in, nil
+	return nil
 }
 
 // expand lists the files a path stands for, in the order of their names.
@@ -176,12 +203,18 @@ func (in *Input) place(o client.Object, kind string) error {
 	}
 	switch o := o.(type) {
 	case *karpv1.NodePool:
+		disruptionDefaults(o)
 		in.Pools = append(in.Pools, o)
 	case *v1.EC2NodeClass:
 		in.Classes = append(in.Classes, o)
 	default:
+		if in.running && in.placeRunning(o) {
+			return nil
+		}
 		pods, workload := podsOf(o)
 		switch {
+		case workload && in.running && kind != "Pod":
+			in.Ignored[kind]++
 		case workload:
 			in.Pods = append(in.Pods, pods...)
 		case reads(o):
@@ -191,6 +224,75 @@ func (in *Input) place(o client.Object, kind string) error {
 		}
 	}
 	return nil
+}
+
+// disruptionDefaults fills in what the definition of NodePools has as defaults for disruption.
+func disruptionDefaults(p *karpv1.NodePool) {
+	d := &p.Spec.Disruption
+	d.ConsolidationPolicy = cmp.Or(d.ConsolidationPolicy, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized)
+	if d.ConsolidateAfter.Duration == nil && len(d.ConsolidateAfter.Raw) == 0 {
+		d.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+	}
+	if len(d.Budgets) == 0 {
+		d.Budgets = []karpv1.Budget{{Nodes: "10%"}}
+	}
+}
+
+// placeRunning puts an object of a running cluster where it belongs; false for those that are read as any manifest is.
+func (in *Input) placeRunning(o client.Object) bool {
+	switch o := o.(type) {
+	case *policyv1.PodDisruptionBudget:
+		in.PDBs = append(in.PDBs, o)
+	case *corev1.Node, *karpv1.NodeClaim:
+		in.Objects = append(in.Objects, o)
+	case *corev1.Pod:
+		if o.Spec.NodeName == "" {
+			return false
+		}
+		if o.Status.Phase != corev1.PodSucceeded && o.Status.Phase != corev1.PodFailed {
+			in.Objects = append(in.Objects, o)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// claimNodes makes the NodeClaims of nodes that came without: as old as the node, and done.
+func (in *Input) claimNodes() {
+	claimed := map[string]bool{}
+	for _, o := range in.Objects {
+		if c, ok := o.(*karpv1.NodeClaim); ok {
+			claimed[c.Status.NodeName] = true
+		}
+	}
+	classes := map[string]*karpv1.NodeClassReference{}
+	for _, p := range in.Pools {
+		classes[p.Name] = p.Spec.Template.Spec.NodeClassRef
+	}
+	for _, o := range slices.Clone(in.Objects) {
+		n, ok := o.(*corev1.Node)
+		if !ok || claimed[n.Name] || n.Labels[karpv1.NodePoolLabelKey] == "" {
+			continue
+		}
+		n.Spec.ProviderID = cmp.Or(n.Spec.ProviderID, "manifest:///"+n.Name)
+		n.Labels[karpv1.NodeRegisteredLabelKey], n.Labels[karpv1.NodeInitializedLabelKey] = "true", "true"
+		if len(n.Status.Conditions) == 0 {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}
+		c := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, UID: types.UID("nodeclaim//" + n.Name), Labels: n.Labels, CreationTimestamp: n.CreationTimestamp,
+		}}
+		c.Spec.NodeClassRef, c.Spec.Taints = classes[n.Labels[karpv1.NodePoolLabelKey]], n.Spec.Taints
+		c.Status.NodeName, c.Status.ProviderID = n.Name, n.Spec.ProviderID
+		c.Status.Capacity, c.Status.Allocatable = n.Status.Capacity, n.Status.Allocatable
+		for _, kind := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+			c.Status.Conditions = append(c.Status.Conditions, status.Condition{
+				Type: kind, Status: metav1.ConditionTrue, Reason: kind, LastTransitionTime: n.CreationTimestamp,
+			})
+		}
+		in.Objects, in.StoodIn = append(in.Objects, c), append(in.StoodIn, n.Name)
+	}
 }
 
 // namespaced reports whether objects of o's kind are in namespaces, for the kinds a plan reads.

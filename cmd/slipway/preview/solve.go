@@ -34,8 +34,36 @@ type Outcome struct {
 // Solve plans the input, on an empty cluster or on the nodes it has, with the market's offerings and has the plan judged by the scheduler's own
 // filters, as the scheduler process does.
 func Solve(ctx context.Context, in *Input, m *Market) (*Outcome, error) {
-	out := &Outcome{Ignored: in.Ignored}
-	// 1. The cluster of the manifests.
+	// 1. The cluster of the manifests, and its view.
+	st, err := setOut(ctx, in, m)
+	if err != nil {
+		return nil, err
+	}
+	defer st.judge.Close()
+	out := &Outcome{Ignored: in.Ignored, StoodIn: st.stoodIn}
+	// 2. The plan, and what the judge says of it.
+	builder := st.builder
+	input := plan.Input{View: st.view}
+	pods := provisioner.Pods{Wanting: map[types.UID]*corev1.Pod{}, Class: func(p *corev1.Pod) *capacity.Class { return builder.Pod(p).Class }}
+	for _, p := range in.Pods {
+		pods.Wanting[p.UID] = p
+		input.Pods = append(input.Pods, builder.Pod(p))
+	}
+	out.Plan = provisioner.Planner{Judge: st.judge, Metrics: provisioner.NewMetrics()}.Solve(ctx, input, pods)
+	return out, nil
+}
+
+// stage is a cluster as the planner and the judge see it.
+type stage struct {
+	builder *view.Builder
+	view    *capacity.View
+	judge   *judge.Judge // the caller closes it
+	stoodIn []string
+}
+
+// setOut builds them of the input's objects and the market's offerings.
+func setOut(ctx context.Context, in *Input, m *Market) (*stage, error) {
+	st := &stage{}
 	objects := make([]runtime.Object, 0, len(in.Objects)+len(in.Pools)+len(in.Classes))
 	var core []runtime.Object // Kubernetes' own kinds, which the judge sees
 	for _, o := range in.Objects {
@@ -48,7 +76,8 @@ func Solve(ctx context.Context, in *Input, m *Market) (*Outcome, error) {
 		objects = append(objects, p)
 	}
 	catalogs := map[string]*capacity.Catalog{}
-	for _, c := range slices.Concat(in.Classes, out.standIns(in)) {
+	in.Classes = append(in.Classes, st.standIns(in)...)
+	for _, c := range in.Classes {
 		m.resolve(c)
 		catalogs[c.Name] = m.Catalogs.For(c)
 		objects = append(objects, c)
@@ -57,38 +86,25 @@ func Solve(ctx context.Context, in *Input, m *Market) (*Outcome, error) {
 	for class, catalog := range catalogs {
 		cluster.Sell(class, catalog)
 	}
-	// 2. The view.
-	builder := view.New(cluster.Source())
-	v, err := builder.Build(ctx, view.Pending{})
-	if err != nil {
+	st.builder = view.New(cluster.Source())
+	var err error
+	if st.view, err = st.builder.Build(ctx, view.Pending{}); err != nil {
 		return nil, fmt.Errorf("reading the cluster of the manifests: %w", err)
 	}
-	// 3. The plan, and what the judge says of it.
-	j, err := judge.New(ctx, append(podObjects(in.Pods), core...)...)
-	if err != nil {
-		return nil, err
-	}
-	defer j.Close()
-	input := plan.Input{View: v}
-	pods := provisioner.Pods{Wanting: map[types.UID]*corev1.Pod{}, Class: func(p *corev1.Pod) *capacity.Class { return builder.Pod(p).Class }}
-	for _, p := range in.Pods {
-		pods.Wanting[p.UID] = p
-		input.Pods = append(input.Pods, builder.Pod(p))
-	}
-	out.Plan = provisioner.Planner{Judge: j, Metrics: provisioner.NewMetrics()}.Solve(ctx, input, pods)
-	return out, nil
+	st.judge, err = judge.New(ctx, append(podObjects(in.Pods), core...)...)
+	return st, err
 }
 
 // standIns are classes for pools whose own are not in the input.
-func (o *Outcome) standIns(in *Input) []*v1.EC2NodeClass {
+func (st *stage) standIns(in *Input) []*v1.EC2NodeClass {
 	var made []*v1.EC2NodeClass
 	for _, p := range in.Pools {
 		ref := p.Spec.Template.Spec.NodeClassRef
-		if ref == nil || slices.Contains(o.StoodIn, ref.Name) ||
+		if ref == nil || slices.Contains(st.stoodIn, ref.Name) ||
 			slices.ContainsFunc(in.Classes, func(c *v1.EC2NodeClass) bool { return c.Name == ref.Name }) {
 			continue
 		}
-		o.StoodIn = append(o.StoodIn, ref.Name)
+		st.stoodIn = append(st.stoodIn, ref.Name)
 		made = append(made, standIn(ref.Name))
 	}
 	return made

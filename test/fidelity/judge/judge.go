@@ -82,8 +82,13 @@ func (j *Judge) Close() {
 
 // Verify implements provisioner.Judge.
 func (j *Judge) Verify(ctx context.Context, nodes []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
+	return j.VerifyWithout(ctx, nil, nodes, trials)
+}
+
+// VerifyWithout is Verify on the cluster without some of its nodes and the pods on them.
+func (j *Judge) VerifyWithout(ctx context.Context, gone []string, nodes []hypothesis.Node, trials []hypothesis.Trial) ([]hypothesis.Refusal, error) {
 	start := time.Now()
-	refusals, err := j.judge.Verify(ctx, nodes, trials)
+	refusals, err := j.judge.VerifyWithout(ctx, gone, nodes, trials)
 	j.Took += time.Since(start)
 	j.Trials, j.Refused = j.Trials+len(trials), j.Refused+len(refusals)
 	if err != nil {
