@@ -66,7 +66,8 @@ func (h *Handler) read(req *admissionv1.AdmissionRequest) (*rules.Subject, error
 	return s, nil
 }
 
-// mutate fills in what a pod needs to be provisioned. Anything but the creation of a pod is left as it is.
+// mutate fills in what a pod needs to be provisioned, and judges it as it leaves it unless the validating hook will. Anything but
+// the creation of a pod is left as it is.
 func (h *Handler) mutate(req *admissionv1.AdmissionRequest, state *State) (*admissionv1.AdmissionResponse, error) {
 	if req.Kind.Kind != string(rules.Pod) || req.Operation != admissionv1.Create || req.SubResource != "" {
 		return allowed(), nil
@@ -76,43 +77,72 @@ func (h *Handler) mutate(req *admissionv1.AdmissionRequest, state *State) (*admi
 		return allowed(), err
 	}
 	choice, admission := state.Choice(req.Namespace)
-	if choice.Name == "" {
-		return allowed(), nil
-	}
-	p, err := newPatch(req.Object.Raw)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
-	}
-	m := &mutation{h: h, s: s, p: p, f: state.Facts(req.Namespace, h.Index, h.Clock.Now()), choice: choice, admission: admission}
+	facts := state.Facts(req.Namespace, h.Index, h.Clock.Now())
 	resp := allowed()
+	if choice.Name != "" {
+		if err := h.change(req, &mutation{h: h, s: s, f: facts, choice: choice, admission: admission}, resp); err != nil {
+			return nil, err
+		}
+	}
+	if !validated(s) {
+		h.judge(req.Namespace, s, facts, state, resp)
+		if !resp.Allowed {
+			resp.Patch, resp.PatchType = nil, nil
+		}
+	}
+	resp.Warnings = first(resp.Warnings)
+	return resp, nil
+}
+
+// validated reports whether the API server asks the validating hook about the new pod too; the hook's matchConditions say the
+// same. Those are pods that somebody creates by hand, who reads warnings, and that lack nothing: they are judged in their last form.
+// All others wait for one call only: those that something was filled in for, and those of controllers, which are created by the
+// thousand. A call costs the API server about as much as everything else it does for a pod, and one that is lost its time-out.
+func validated(s *rules.Subject) bool {
+	if _, filled := s.Meta.Annotations[v1alpha1.DefaultedAnnotation]; filled || !s.Bare() {
+		return false
+	}
+	spec := &s.Template.Spec
+	return spec.Resources != nil || !slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool {
+		_, cpu := c.Resources.Requests[corev1.ResourceCPU]
+		_, memory := c.Resources.Requests[corev1.ResourceMemory]
+		return !cpu || !memory
+	})
+}
+
+// change fills in and writes the patch; the subject is afterwards what the patch makes of it.
+func (h *Handler) change(req *admissionv1.AdmissionRequest, m *mutation, resp *admissionv1.AdmissionResponse) (err error) {
+	if m.p, err = newPatch(req.Object.Raw); err != nil {
+		return fmt.Errorf("%w: %w", errUnreadable, err)
+	}
 	set, left := m.requests()
-	if h.InjectScheduler && m.changes("S001") && rules.Scheduled(s) && choice.Spec.SchedulerName != "" {
-		p.add(choice.Spec.SchedulerName, "spec", "schedulerName")
+	if h.InjectScheduler && m.changes("S001") && rules.Scheduled(m.s) && m.choice.Spec.SchedulerName != "" {
+		m.p.add(m.choice.Spec.SchedulerName, "spec", "schedulerName")
+		m.s.Template.Spec.SchedulerName = m.choice.Spec.SchedulerName
 	}
 	m.latency()
 	m.placement()
 	m.cap()
-	for _, x := range rules.Filled(s, set, left) {
-		resp.Warnings = append(resp.Warnings, x.Message(choice.Name))
+	for _, x := range rules.Filled(m.s, set, left) {
+		resp.Warnings = append(resp.Warnings, x.Message(m.choice.Name))
 	}
-	resp.Warnings = first(resp.Warnings)
 	if len(set) > 0 {
-		resp.AuditAnnotations = map[string]string{auditDefaulted: rules.Provenance("", set), auditPolicy: choice.Name}
+		resp.AuditAnnotations = map[string]string{auditDefaulted: rules.Provenance("", set), auditPolicy: m.choice.Name}
 	}
-	if resp.Patch, err = p.bytes(); err != nil {
-		return nil, err
+	if resp.Patch, err = m.p.bytes(); err != nil {
+		return err
 	}
 	if resp.Patch != nil {
 		resp.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	}
 	if req.DryRun == nil || !*req.DryRun {
-		h.Index.Remember(rules.OwnerOf(s), set, h.Clock.Now())
+		h.Index.Remember(rules.OwnerOf(m.s), set, h.Clock.Now())
 		for _, d := range set {
 			kind, _, _ := strings.Cut(d.Source, " ")
 			h.Metrics.Defaulted.WithLabelValues(string(d.Resource), kind).Inc()
 		}
 	}
-	return resp, nil
+	return nil
 }
 
 // mutation is the work on one pod.
@@ -134,9 +164,20 @@ func (m *mutation) requests() ([]rules.Default, []rules.Skipped) {
 	set, left := m.h.registry.Requests(m.s, m.f, m.choice, m.admission)
 	if len(set) > 0 {
 		m.p.requests(set)
-		m.p.annotate(v1alpha1.DefaultedAnnotation, rules.Provenance(m.s.Meta.Annotations[v1alpha1.DefaultedAnnotation], set))
+		rules.Apply(&m.s.Template.Spec, set)
+		m.annotate(v1alpha1.DefaultedAnnotation, rules.Provenance(m.s.Meta.Annotations[v1alpha1.DefaultedAnnotation], set))
 	}
 	return set, left
+}
+
+// annotate sets an annotation in the patch and in the subject, whose pod and template are one.
+func (m *mutation) annotate(key, value string) {
+	m.p.annotate(key, value)
+	if m.s.Meta.Annotations == nil {
+		m.s.Meta.Annotations = map[string]string{}
+	}
+	m.s.Meta.Annotations[key] = value
+	m.s.Template.Annotations = m.s.Meta.Annotations
 }
 
 // latency gives the pod the priority class of its latency class, unless it names one.
@@ -148,6 +189,7 @@ func (m *mutation) latency() {
 	for _, c := range m.choice.Spec.LatencyClasses {
 		if c.Name == name && c.PriorityClassName != "" {
 			m.p.prioritise(c.PriorityClassName)
+			m.s.Template.Spec.PriorityClassName = c.PriorityClassName
 		}
 	}
 }
@@ -157,11 +199,19 @@ func (m *mutation) placement() {
 	if place == nil || m.s.OfDaemonSet() || !m.changes("S004") {
 		return
 	}
+	spec := &m.s.Template.Spec
 	for _, key := range sorted(place.NodeSelector) {
-		m.p.sel(key, place.NodeSelector[key])
+		if _, ok := spec.NodeSelector[key]; !ok {
+			if spec.NodeSelector == nil {
+				spec.NodeSelector = map[string]string{}
+			}
+			spec.NodeSelector[key] = place.NodeSelector[key]
+			m.p.sel(key, place.NodeSelector[key])
+		}
 	}
 	for _, t := range place.Tolerations {
-		if !slices.ContainsFunc(m.s.Template.Spec.Tolerations, func(have corev1.Toleration) bool { return have.MatchToleration(&t) }) {
+		if !slices.ContainsFunc(spec.Tolerations, func(have corev1.Toleration) bool { return have.MatchToleration(&t) }) {
+			spec.Tolerations = append(spec.Tolerations, t)
 			m.p.tolerate(t)
 		}
 	}
@@ -171,7 +221,7 @@ func (m *mutation) placement() {
 func (m *mutation) cap() {
 	most := m.choice.Spec.Disruption.MaxDoNotDisrupt
 	if m.s.Meta.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" && most != nil && m.changes("D003") {
-		m.p.annotate(karpv1.DoNotDisruptAnnotationKey, most.Duration.String())
+		m.annotate(karpv1.DoNotDisruptAnnotationKey, most.Duration.String())
 	}
 }
 
@@ -181,20 +231,31 @@ func (h *Handler) validate(req *admissionv1.AdmissionRequest, state *State) (*ad
 	if err != nil || s == nil {
 		return allowed(), err
 	}
-	choice, admission := state.Choice(req.Namespace)
+	resp := allowed()
+	h.judge(req.Namespace, s, state.Facts(req.Namespace, h.Index, h.Clock.Now()), state, resp)
+	resp.Warnings = first(resp.Warnings)
+	return resp, nil
+}
+
+// judge adds to the answer what the rules say of the subject. A warning that is there already is not repeated.
+func (h *Handler) judge(namespace string, s *rules.Subject, facts *rules.Facts, state *State, resp *admissionv1.AdmissionResponse) {
+	choice, admission := state.Choice(namespace)
 	in := &rules.Setting{Namespace: *choice, Cluster: *state.Cluster(), Admission: admission, Keep: h.keep}
 	if c := s.Controller(); c != nil {
 		in.OwnerSince, in.OwnerRan = h.Index.Controller(c.UID, h.Clock.Now())
 	}
-	v := h.registry.Judge(s, state.Facts(req.Namespace, h.Index, h.Clock.Now()), in)
+	v := h.registry.Judge(s, facts, in)
 	h.count(&v)
-	resp := allowed()
 	for _, x := range v.Warned {
-		resp.Warnings = append(resp.Warnings, x.Message(in.PolicyOf(x)))
+		if text := x.Message(in.PolicyOf(x)); !slices.Contains(resp.Warnings, text) {
+			resp.Warnings = append(resp.Warnings, text)
+		}
 	}
-	resp.Warnings = first(resp.Warnings)
 	if ids := v.Rules(); len(ids) > 0 {
-		resp.AuditAnnotations = map[string]string{auditRules: strings.Join(ids, ","), auditPolicy: choice.Name}
+		if resp.AuditAnnotations == nil {
+			resp.AuditAnnotations = map[string]string{}
+		}
+		resp.AuditAnnotations[auditRules], resp.AuditAnnotations[auditPolicy] = strings.Join(ids, ","), choice.Name
 	}
 	if !v.Allowed() {
 		resp.Allowed = false
@@ -202,7 +263,6 @@ func (h *Handler) validate(req *admissionv1.AdmissionRequest, state *State) (*ad
 			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: rules.Denial(v.Denied, in.PolicyOf(v.Denied[0])),
 		}
 	}
-	return resp, nil
 }
 
 // keep leaves the native policies' rules to them.

@@ -3,5 +3,10 @@
 
 package webhook
 
+import "github.com/slipway-sh/slipway/webhook/rules"
+
+// Validated is what the validating hook's matchConditions say.
+func Validated(s *rules.Subject) bool { return validated(s) }
+
 // Broken is a state whose use panics.
 func (*State) Broken() *State { return &State{namespaces: map[string]*namespace{"team": nil}} }

@@ -36,7 +36,7 @@ const (
 	maxInFlight = 512
 	// patience is the part of the API server's time-out in which an answer is given, timeout what is assumed without one.
 	patience = 0.6
-	timeout  = 2 * time.Second
+	timeout  = time.Second
 )
 
 // Options are what a handler needs.

@@ -65,7 +65,10 @@ spec: {initContainers: [{name: proxy, restartPolicy: Always, resources: {limits:
 			want: `
 metadata: {annotations: {slipway.sh/defaulted: "api/memory=256Mi:fallback"}}
 spec: {containers: [{name: api, resources: {requests: {memory: 256Mi}}}]}`,
-			warnings: []string{"slipway R002: spec.containers[api]: no memory request; using 256Mi from fallback. Set resources.requests.memory to keep control. [policy default]"},
+			warnings: []string{
+				"slipway R002: spec.containers[api]: no memory request; using 256Mi from fallback. Set resources.requests.memory to keep control. [policy default]",
+				"slipway R001: spec.containers[api]: no cpu request. Set resources.requests.cpu. [policy default]",
+			},
 		},
 		"an exception": {
 			request: request{object: `
@@ -124,7 +127,13 @@ spec: {containers: [{name: api, resources: {requests: {cpu: 1, memory: 1Gi}}}]}`
 		"a mirror pod":            {request: request{object: "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {containers: [{name: api}]}"}},
 		"an update":               {request: request{op: admissionv1.Update, object: "spec: {containers: [{name: api}]}"}},
 		"a template":              {request: request{kind: "Deployment", object: "spec: {template: {spec: {containers: [{name: api}]}}}"}},
-		"without a policy":        {inputs: func(in *webhook.Inputs) { in.Policies = nil }, request: request{object: "spec: {containers: [{name: api}]}"}},
+		"without a policy": {
+			inputs: func(in *webhook.Inputs) { in.Policies = nil }, request: request{object: "spec: {containers: [{name: api}]}"},
+			warnings: []string{
+				"slipway R001: spec.containers[api]: no cpu request. Set resources.requests.cpu.",
+				"slipway R002: spec.containers[api]: no memory request. Set resources.requests.memory.",
+			},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,8 @@ package native
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +23,7 @@ const (
 	// Namespace is that of [v1alpha1.NativeConfigMap] in manifests/policies; the chart puts its own there.
 	Namespace = "slipway-system"
 	// isKnown says that slipway-webhook has written [rules.NativeData].
-	isKnown = `has(params.data)`
+	isKnown = `has(params.data) && 'policies' in params.data`
 	builtin = `'` + v1alpha1.BuiltinPolicy + `'`
 )
 
@@ -34,57 +36,71 @@ func paramRef() *admission.ParamRef {
 	return &admission.ParamRef{Name: v1alpha1.NativeConfigMap, Namespace: Namespace, ParameterNotFoundAction: new(admission.AllowAction)}
 }
 
-// selects is true if the policy n selects the namespace, whose labels are variables.ns. What selects all selects every managed
-// namespace: no other is looked at.
-const selects = `variables.d['selector.' + n] == '' || variables.d['selector.' + n].split(';').map(r, r.split('|')).all(r, ` +
+// selects is true if the line l, of which the first fields are split off, is of a policy that selects the namespace, whose labels are
+// variables.ns. What selects all selects every managed namespace: no other is looked at.
+const selects = `size(l) > 1 && l[1] != '-' && (l[1] == '' || l[1].split(';').map(r, r.split('|')).all(r, ` +
 	`r[0] == 'In' ? (r[1] in variables.ns && r[2].contains(',' + variables.ns[r[1]] + ',')) : ` +
-	`(r[0] == 'NotIn' ? !(r[1] in variables.ns && r[2].contains(',' + variables.ns[r[1]] + ',')) : (r[0] == 'Exists') == (r[1] in variables.ns)))`
+	`(r[0] == 'NotIn' ? !(r[1] in variables.ns && r[2].contains(',' + variables.ns[r[1]] + ',')) : (r[0] == 'Exists') == (r[1] in variables.ns))))`
 
-// policyVariables find the policy that holds for the object, as [rules.Choose] and [rules.ForCluster] do: holds is its name, acts
-// what findings lead to. While nothing is known, because slipway-webhook has never run, the built-in behaviour holds.
+// field is the position of a field in a line.
+func field(name string) string { return strconv.Itoa(slices.Index(rules.NativeFields(), name)) }
+
+// policyVariables find the policy that holds for the object, as [rules.Choose] and [rules.ForCluster] do: holds is its name, p its
+// line, acts what findings lead to. While nothing is known, because slipway-webhook has never run, the built-in behaviour holds.
 func policyVariables(namespaced bool) []admission.Variable {
-	const byDefault = `('modes.none.` + v1alpha1.DefaultPolicy + `' in variables.d ? '` + v1alpha1.DefaultPolicy + `' : ` + builtin + `)`
-	out := []admission.Variable{variable("d", isKnown+` ? params.data : {}`)}
+	const byDefault = `(variables.all.contains('\n` + v1alpha1.DefaultPolicy + `\t') ? '` + v1alpha1.DefaultPolicy + `' : ` + builtin + `)`
+	out := []admission.Variable{variable("all", `(`+isKnown+`) ? params.data['policies'] : ''`)}
 	level, holds := `'none'`, byDefault
 	if namespaced {
 		out = append(
 			out,
 			variable("ns", `has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}`),
 			variable("named", `'`+v1alpha1.PolicyLabel+`' in variables.ns ? variables.ns['`+v1alpha1.PolicyLabel+`'] : ''`),
-			variable("key", `'chosen.' + (!('keys' in variables.d) || variables.d['keys'] == '' ? '' : variables.d['keys'].split(',')`+
-				`.map(k, k in variables.ns ? '_' + variables.ns[k].replace('.', '..') : '-').join('.'))`),
-			variable("found", `variables.d['order'].split(',').filter(n, n != '' && (`+selects+`))`),
+			variable("key", `!(`+isKnown+`) ? '' : '\n' + (params.data['keys'] == '' ? '' : params.data['keys'].split(',')`+
+				`.map(k, k in variables.ns ? '_' + variables.ns[k].replace('.', '..') : '-').join('.')) + '='`),
+			variable("at", `(`+isKnown+`) ? params.data['chosen'].indexOf(variables.key) : -1`),
+			variable("found", `variables.all.split('\n').map(l, l.split('\t', 3)).filter(l, `+selects+`)`),
 		)
 		level = `'` + v1alpha1.AdmissionLabel + `' in variables.ns && variables.ns['` + v1alpha1.AdmissionLabel + `'] in ['audit', 'enforce', 'warn'] ? variables.ns['` + v1alpha1.AdmissionLabel + `'] : 'none'`
-		holds = `('modes.none.' + variables.named) in variables.d && variables.named != ` + builtin + ` ? variables.named : (` +
-			`variables.key in variables.d ? variables.d[variables.key] : (size(variables.found) > 0 ? variables.found[0] : ` + byDefault + `))`
+		holds = `variables.named != '' && variables.named != ` + builtin + ` && variables.all.contains('\n' + variables.named + '\t') ? variables.named : (` +
+			`variables.at >= 0 ? params.data['chosen'].substring(variables.at + size(variables.key)).split('\n', 2)[0] : (` +
+			`size(variables.found) > 0 ? variables.found[0][0] : ` + byDefault + `))`
 	}
 	return append(
 		out,
 		variable("level", level),
-		variable("holds", isKnown+` ? (`+holds+`) : `+builtin),
-		variable("acts", isKnown+` ? variables.d['modes.' + variables.level + '.' + variables.holds] : `+builtinActs()+`[variables.level]`),
+		variable("holds", `(`+isKnown+`) ? (`+holds+`) : `+builtin),
+		variable("p", `(`+isKnown+`) ? variables.all.substring(variables.all.indexOf('\n' + variables.holds + '\t') + 1).split('\n', 2)[0].split('\t') : []`),
+		variable("acts", `(`+isKnown+`) ? variables.p[`+levelField()+`] : `+builtinActs()+`[variables.level]`),
 	)
 }
 
-// builtinData is what holds until slipway-webhook has run.
-func builtinData() map[string]string {
+// levelField is the position of the modes of variables.level.
+func levelField() string {
+	var some []string
+	for _, level := range rules.NativeLevels() {
+		some = append(some, fmt.Sprintf("'%s': %s", level, field("modes."+level)))
+	}
+	return "{" + strings.Join(some, ", ") + "}[variables.level]"
+}
+
+// builtinField is a field of what holds until slipway-webhook has run.
+func builtinField(name string) string {
 	data, _ := rules.NativeData(nil, nil, time.Time{})
-	return data
+	return strings.Split(strings.TrimPrefix(data["policies"], "\n"), "\t")[slices.Index(rules.NativeFields(), name)]
 }
 
 func builtinActs() string {
-	data := builtinData()
 	var levels []string
 	for _, level := range rules.NativeLevels() {
-		levels = append(levels, fmt.Sprintf("'%s': '%s'", level, data["modes."+level+"."+v1alpha1.BuiltinPolicy]))
+		levels = append(levels, fmt.Sprintf("'%s': '%s'", level, builtinField("modes."+level)))
 	}
 	return "{" + strings.Join(levels, ", ") + "}"
 }
 
-// setting reads a text of the policy that holds.
+// setting reads a field of the policy that holds.
 func setting(key string) string {
-	return fmt.Sprintf(`(%s ? variables.d['%s.' + variables.holds] : '%s')`, isKnown, key, builtinData()[key+"."+v1alpha1.BuiltinPolicy])
+	return fmt.Sprintf(`((%s) ? variables.p[%s] : '%s')`, isKnown, field(key), builtinField(key))
 }
 
 // excepted are the ids of rules the object is excepted from. Dates are compared as texts; what today is, slipway-webhook
@@ -92,7 +108,7 @@ func setting(key string) string {
 func excepted() admission.Variable {
 	return variable("excepted", `!(`+except+` in variables.a || `+except+` in variables.own) ? [] : [variables.a, variables.own].filter(m, `+except+` in m).map(m, m[`+except+`]).join(',').split(',')`+
 		`.map(e, e.trim()).filter(e, e.matches(`+exception()+`) && `+
-		`(!(`+isKnown+`) || (e.substring(e.size() - 10) >= variables.d['today'] && (`+setting("lastException")+` == '' || e.substring(e.size() - 10) <= `+setting("lastException")+`))))`+
+		`(!(`+isKnown+`) || (e.substring(e.size() - 10) >= params.data['today'] && (`+setting("lastException")+` == '' || e.substring(e.size() - 10) <= `+setting("lastException")+`))))`+
 		`.map(e, e.substring(0, 4))`)
 }
 

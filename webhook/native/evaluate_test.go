@@ -4,6 +4,7 @@
 package native_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -89,6 +90,9 @@ func (c *compiled) evaluate(t testing.TB, pod runtime.Object, labels map[string]
 		VersionedObject: admission.NewLazyObject(pod), VersionedOldObject: admission.NewLazyObject(nil),
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: labels}}
+	if p, ok := params.(*corev1.ConfigMap); ok {
+		params = &wrapped{p}
+	}
 	got := c.validator.Validate(t.Context(), resource, versioned, params, namespace, celconfig.RuntimeCELCostBudget, nil)
 	var out []string
 	for i, d := range got.Decisions {
@@ -98,6 +102,25 @@ func (c *compiled) evaluate(t testing.TB, pod runtime.Object, labels map[string]
 		if d.Action == validating.ActionDeny {
 			out = append(out, d.Message)
 		}
+	}
+	return out
+}
+
+// wrapped is a parameter of a built-in kind as the API server hands it to a ValidatingAdmissionPolicy: it is copied into maps for
+// every evaluation.
+type wrapped struct{ *corev1.ConfigMap }
+
+// MarshalJSON and UnmarshalJSON are there for the type to be recognised, see UnstructuredConverter of structured-merge-diff.
+func (w *wrapped) MarshalJSON() ([]byte, error) { return nil, errors.ErrUnsupported }
+
+// UnmarshalJSON is not called.
+func (w *wrapped) UnmarshalJSON([]byte) error { return errors.ErrUnsupported }
+
+// ToUnstructured makes the copy.
+func (w *wrapped) ToUnstructured() any {
+	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.ConfigMap)
+	if err != nil {
+		return nil
 	}
 	return out
 }

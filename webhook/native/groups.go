@@ -21,7 +21,7 @@ type group struct {
 	// resources are what the policies match; namespaced groups look at managed namespaces only.
 	resources  []admission.NamedRuleWithOperations
 	namespaced bool
-	match      []admission.MatchCondition
+	match      func(v1alpha1.RuleMode) []admission.MatchCondition
 	variables  []admission.Variable
 	checks     []check
 }
@@ -94,7 +94,7 @@ func groups() []group {
 				ruleFor("", "v1", written(), "pods"), ruleFor("", "v1", []admission.OperationType{admission.Update}, "pods/resize"),
 				ruleFor("apps", "v1", written(), "deployments", "replicasets", "statefulsets", "daemonsets"), ruleFor("batch", "v1", written(), "jobs", "cronjobs"),
 			},
-			match: []admission.MatchCondition{{Name: "something-to-find", Expression: podCondition()}},
+			match: podCondition,
 		},
 		{
 			name: "budgets", about: "PodDisruptionBudgets", namespaced: true, variables: plainVariables("$.metadata.annotations"), checks: budgetChecks(),
@@ -112,7 +112,9 @@ func groups() []group {
 			name: "protected-nodes", about: "protection on nodes and NodeClaims", variables: plainVariables("$.metadata.annotations"), checks: protectedNodes(),
 			resources: []admission.NamedRuleWithOperations{ruleFor("karpenter.sh", "v1", written(), "nodeclaims"), ruleFor("", "v1", []admission.OperationType{admission.Update}, "nodes")},
 			// A node is updated often; its annotations seldom.
-			match: []admission.MatchCondition{{Name: "annotations", Expression: `has(object.metadata.annotations) && ` + disrupt + ` in object.metadata.annotations && (oldObject == null || !has(oldObject.metadata.annotations) || object.metadata.annotations != oldObject.metadata.annotations)`}},
+			match: func(v1alpha1.RuleMode) []admission.MatchCondition {
+				return []admission.MatchCondition{{Name: "annotations", Expression: `has(object.metadata.annotations) && ` + disrupt + ` in object.metadata.annotations && (oldObject == null || !has(oldObject.metadata.annotations) || object.metadata.annotations != oldObject.metadata.annotations)`}}
+			},
 		},
 		{
 			name: "nodeclasses", about: "EC2NodeClasses", variables: plainVariables("$.metadata.annotations"), checks: classChecks(),

@@ -62,8 +62,10 @@ func (g *group) policy(registry *rules.Registry, mode v1alpha1.RuleMode) *admiss
 			MatchConstraints: &admission.MatchResources{
 				MatchPolicy: new(admission.Equivalent), ResourceRules: g.resources, ObjectSelector: notOurs(), NamespaceSelector: &metav1.LabelSelector{},
 			},
-			MatchConditions: g.match,
 		},
+	}
+	if g.match != nil {
+		p.Spec.MatchConditions = g.match(mode)
 	}
 	if g.namespaced {
 		p.Spec.MatchConstraints.NamespaceSelector = managed()
@@ -158,9 +160,13 @@ func mutations() File {
 		ObjectSelector: notOurs(), NamespaceSelector: managed(),
 	}
 	pods.NamespaceSelector.MatchExpressions[1].Values = []string{"off", "audit", "warn"}
-	notAMirror := admission.MatchCondition{Name: "not-a-mirror", Expression: `!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)`}
-	on := func(rule string) admission.MatchCondition {
-		return admission.MatchCondition{Name: "somewhere", Expression: isKnown + ` && params.data['bounds'].contains('` + rule + `d')`}
+	// The API server evaluates all conditions of a policy, each for itself and twice for a pod, so there is one.
+	when := func(some ...string) []admission.MatchCondition {
+		some = append(some, `!(has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations)`)
+		return []admission.MatchCondition{{Name: "something-to-change", Expression: strings.Join(some, " && ")}}
+	}
+	on := func(rule string) string {
+		return isKnown + ` && params.data['on.Default'].contains('` + rule + `')`
 	}
 	pair := func(name, rule string, match []admission.MatchCondition, expression string) []runtime.Object {
 		p := &admission.MutatingAdmissionPolicy{
@@ -179,16 +185,16 @@ func mutations() File {
 	return File{
 		Name: "mutations.yaml", About: "What is changed in pods without slipway-webhook: schedulerName (S001), and protections without end where the policy caps them (D003).",
 		Objects: append(
-			pair("slipway-scheduler-name", "S001", []admission.MatchCondition{
-				on("S001"), notAMirror,
-				{Name: "on-the-default-scheduler", Expression: `!has(object.spec.schedulerName) || object.spec.schedulerName in ['', 'default-scheduler']`},
-				{Name: "not-bound", Expression: `!has(object.spec.nodeName) || object.spec.nodeName == ''`},
-				{Name: "not-of-a-daemonset", Expression: `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet' && has(o.controller) && o.controller)`},
-				{Name: "not-opted-out", Expression: `!has(object.metadata.labels) || !('` + v1alpha1.SchedulerLabel + `' in object.metadata.labels) || object.metadata.labels['` + v1alpha1.SchedulerLabel + `'] != 'default'`},
-			}, `[JSONPatch{op: 'add', path: '/spec/schedulerName', value: `+setting("schedulerName")+`}]`),
-			pair("slipway-cap-protection", "D003", []admission.MatchCondition{
-				on("D003"), notAMirror,
-				{Name: "protected-without-end", Expression: `has(object.metadata.annotations) && ` + disrupt + ` in object.metadata.annotations && object.metadata.annotations[` + disrupt + `] == 'true'`},
-			}, `[JSONPatch{op: 'replace', path: '/metadata/annotations/' + jsonpatch.escapeKey(`+disrupt+`), value: `+setting("maxProtection")+`}]`)...),
+			pair("slipway-scheduler-name", "S001", when(
+				`(!has(object.spec.schedulerName) || object.spec.schedulerName in ['', 'default-scheduler'])`,
+				on("S001"),
+				`(!has(object.spec.nodeName) || object.spec.nodeName == '')`,
+				`!(has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'DaemonSet' && has(o.controller) && o.controller))`,
+				`!(has(object.metadata.labels) && '`+v1alpha1.SchedulerLabel+`' in object.metadata.labels && object.metadata.labels['`+v1alpha1.SchedulerLabel+`'] == 'default')`,
+			), `[JSONPatch{op: 'add', path: '/spec/schedulerName', value: `+setting("schedulerName")+`}]`),
+			pair("slipway-cap-protection", "D003", when(
+				`has(object.metadata.annotations) && `+disrupt+` in object.metadata.annotations && object.metadata.annotations[`+disrupt+`] == 'true'`,
+				on("D003"),
+			), `[JSONPatch{op: 'replace', path: '/metadata/annotations/' + jsonpatch.escapeKey(`+disrupt+`), value: `+setting("maxProtection")+`}]`)...),
 	}
 }

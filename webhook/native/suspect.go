@@ -3,29 +3,35 @@
 
 package native
 
-import "strings"
+import (
+	"strings"
 
-// podCondition is the one condition under which pods and workloads are looked at. The API server evaluates all conditions of a
-// policy, each for itself, so there is one.
-func podCondition() string {
-	return strings.Join([]string{
+	admission "k8s.io/api/admissionregistration/v1"
+
+	"github.com/slipway-sh/slipway/api/v1alpha1"
+)
+
+// podCondition is the one condition under which the policy of a mode looks at pods and workloads. The API server evaluates all
+// conditions of a policy, each for itself, so there is one.
+func podCondition(mode v1alpha1.RuleMode) []admission.MatchCondition {
+	return []admission.MatchCondition{{Name: "something-to-find", Expression: strings.Join([]string{
 		`(!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations))`,
 		// What a workload of ours or of others makes has been looked at there.
 		`(request.kind.kind == 'Pod' || !has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller))`,
 		// Of a pod that exists only its annotations and its size can change.
 		`(request.kind.kind != 'Pod' || ` + isCreation + ` || ` + isResize + ` || (has(object.metadata.annotations) && (!has(oldObject.metadata.annotations) || object.metadata.annotations != oldObject.metadata.annotations)))`,
-		`(request.kind.kind != 'Pod' || ` + isResize + ` || !(` + isKnown + `) || ` + suspect() + `)`,
-	}, " && ")
+		`(request.kind.kind != 'Pod' || ` + isResize + ` || !(` + isKnown + `) || ` + suspect(mode) + `)`,
+	}, " && ")}}
 }
 
-// suspect is true for every pod that a rule of podChecks may be about, under any policy, and false for most pods that are in
-// order: it is evaluated for each of them, once a mode, while validations, messages and variables are not. Its parts are
-// the checks without what takes time.
-func suspect() string {
-	on := func(rule string) string {
-		var some []string
-		for _, letter := range []string{"a", "e", "w"} {
-			some = append(some, `params.data['bounds'].contains('`+rule+letter+`')`)
+// suspect is true for every pod of which the policy of the mode may have something to say, under any WorkloadPolicy, and false for
+// most pods that are in order: it is evaluated for each of them, while validations, messages and variables are not. Its parts
+// are the checks without what takes time, and a part whose rules have the mode nowhere is not evaluated. An excepted finding is
+// noted whatever its mode, so the policy that notes looks at every pod with annotations of ours.
+func suspect(mode v1alpha1.RuleMode) string {
+	on := func(some ...string) string {
+		for i, rule := range some {
+			some[i] = `params.data['on.` + string(mode) + `'].contains('` + rule + `')`
 		}
 		return "(" + strings.Join(some, " || ") + ")"
 	}
@@ -41,17 +47,12 @@ func suspect() string {
 	return "(" + strings.Join([]string{
 		// D001 to D006, S003, G002.
 		`(has(object.metadata.annotations) && object.metadata.annotations.exists(k, k in [` + disrupt + `, 'karpenter.sh/do-not-evict', 'karpenter.sh/do-not-consolidate', ` + latency + `, ` + except + `]))`,
-		// S002, S007.
-		`(params.data['schedulerNames'] != '' && has(object.spec.schedulerName) && params.data['schedulerNames'] != object.spec.schedulerName && ` + on("S002") + `)`,
-		`(has(object.spec.nodeName) && object.spec.nodeName != '')`,
-		// R008, S009.
-		`(has(object.spec.tolerations) && object.spec.tolerations.exists(t, !has(t.key) || t.key == '' || t.key == 'karpenter.sh/disrupted' || t.key.find(` + devices + `) != ''))`,
-		`(has(object.spec.nodeSelector) && object.spec.nodeSelector.exists(k, k.find(` + devices + `) != ''))`,
-		// R003.
-		`(has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.emptyDir) && !has(v.emptyDir.sizeLimit)))`,
-		// R004, R005, R007.
-		`object.spec.containers.exists(c, ` + inBounds(least, most) + `)`,
-		`(has(object.spec.initContainers) && object.spec.initContainers.exists(c, ` + inBounds(least, most) + `))`,
+		`(` + on("S002") + ` && params.data['schedulerNames'] != '' && has(object.spec.schedulerName) && params.data['schedulerNames'] != object.spec.schedulerName)`,
+		`(` + on("S007") + ` && has(object.spec.nodeName) && object.spec.nodeName != '')`,
+		`(` + on("R008", "S009") + ` && has(object.spec.tolerations) && object.spec.tolerations.exists(t, !has(t.key) || t.key == '' || t.key == 'karpenter.sh/disrupted' || t.key.find(` + devices + `) != ''))`,
+		`(` + on("R008") + ` && has(object.spec.nodeSelector) && object.spec.nodeSelector.exists(k, k.find(` + devices + `) != ''))`,
+		`(` + on("R003") + ` && has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.emptyDir) && !has(v.emptyDir.sizeLimit)))`,
+		`(` + on("R005", "R007") + ` && (object.spec.containers.exists(c, ` + inBounds(least, most) + `) || (has(object.spec.initContainers) && object.spec.initContainers.exists(c, ` + inBounds(least, most) + `))))`,
 		`(` + on("R004") + ` && (object.spec.containers.exists(c, ` + differ + `) || (has(object.spec.initContainers) && object.spec.initContainers.exists(c, ` + differ + `))))`,
 	}, " || ") + ")"
 }

@@ -22,75 +22,86 @@ const (
 	// maxNative and maxChosen keep the data of a thousand policies and namespaces well below what a ConfigMap may hold, 1 MiB.
 	maxNative = 500
 	maxChosen = 1000
-	// maxNativeName keeps keys that have a policy's name in them, and maxNativeKey those of label values, below 253 bytes.
-	maxNativeName = 200
-	maxNativeKey  = 240
+	// notSelected stands for the selector of a policy that selects nothing.
+	notSelected = "-"
 )
 
-// NativeLevels are the parts of the key under which [NativeData] has modes: one for each value of the namespace's label
+// NativeLevels are the parts of the field under which [NativeData] has modes: one for each value of the namespace's label
 // slipway.sh/admission, and "none".
 func NativeLevels() []string { return []string{"none", "audit", "enforce", "warn"} }
 
+// NativeFields are what a line of [NativeData] has of a policy, in this order.
+func NativeFields() []string {
+	return []string{
+		"name", "selector", "modes.none", "modes.audit", "modes.enforce", "modes.warn", "floorCPU", "floorMemory", "ratioCPU", "ratioMemory",
+		"maxProtection", "lastException", "reasons", "schedulerName", "latencyClasses",
+	}
+}
+
 // NativeData makes what native policies read, the data of one ConfigMap, from the policies and the labels of the managed
 // namespaces. An expression that follows it finds the policy that [Choose] chooses, also for a namespace that is not among
-// them. Everything that does not depend on the object is worked out: expressions compare texts.
+// them. Everything that does not depend on the object is worked out: expressions compare texts. The entries are few, because
+// the API server copies them all, one by one, for every evaluation of a policy.
 //
-//	today                  the date in UTC, YYYY-MM-DD; expressions have no clock
-//	order, keys            names of the policies, the strongest first; label keys their selectors ask for; joined with ","
-//	selector.NAME          what the policy selects by, see [nativeSelector]
-//	chosen.VALUES          the policy for these values of keys, see [nativeKey]; a short cut
-//	modes.LEVEL.NAME       what findings lead to: "D001e R003w S002a" refuses, warns and notes; S001d changes the object
-//	floorCPU.NAME          and other settings, as texts
-//	bounds, floorCPU…      the rules that are on anywhere, and the strictest settings: a pod within them is in order anywhere
+//	today              the date in UTC, YYYY-MM-DD; expressions have no clock
+//	keys               label keys the policies' selectors ask for, joined with ","
+//	policies           a line each, the strongest first and the built-in behaviour last: [NativeFields] with tabs between them.
+//	                   selector is what it selects by, see [nativeSelector], "-" for nothing; modes.LEVEL is what findings lead
+//	                   to: "D001e R003w S002a" refuses, warns and notes; S001d changes the object
+//	chosen             lines "VALUES=NAME": the policy for these values of keys, see [nativeKey]; a short cut
+//	on.MODE, floorCPU… the rules that have the mode for any policy (on.Warn: or Enforce, because what may not be refused is warned
+//	                   about), and the strictest settings: a pod within them is in order anywhere
 //
-// The second result names policies that have no room.
+// A line begins with a newline, so that it is found by its beginning. The second result names policies that have no room.
 func NativeData(policies []*v1alpha1.WorkloadPolicy, namespaces []map[string]string, now time.Time) (data map[string]string, left []string) {
 	policies = slices.SortedFunc(slices.Values(written(policies)), strongest)
 	registry := NewRegistry()
-	settings := map[string]nativeSettings{v1alpha1.BuiltinPolicy: settingsOf(Choice{Spec: Builtin()}, registry, now)}
-	data = map[string]string{"today": now.UTC().Format(time.DateOnly)}
-	var order, keys []string
+	var all []nativeSettings
+	var keys []string
 	for _, p := range policies {
-		if len(p.Name) > maxNativeName || len(settings) > maxNative {
+		if len(all) >= maxNative {
 			left = append(left, p.Name)
 			continue
 		}
-		settings[p.Name] = settingsOf(Choice{}.or(p), registry, now)
-		if _, err := metav1.LabelSelectorAsSelector(p.Spec.NamespaceSelector); err == nil { // else it selects nothing
-			order = append(order, p.Name)
+		s := settingsOf(Choice{}.or(p), registry, now)
+		s.name, s.selector = p.Name, notSelected
+		if _, err := metav1.LabelSelectorAsSelector(p.Spec.NamespaceSelector); err == nil {
 			var asked []string
-			data["selector."+p.Name], asked = nativeSelector(p.Spec.NamespaceSelector)
+			s.selector, asked = nativeSelector(p.Spec.NamespaceSelector)
 			keys = append(keys, asked...)
 		}
+		all = append(all, s)
 	}
+	builtin := settingsOf(Choice{Spec: Builtin()}, registry, now)
+	builtin.name, builtin.selector = v1alpha1.BuiltinPolicy, notSelected
+	all = append(all, builtin)
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	data["order"], data["keys"] = strings.Join(order, ","), strings.Join(keys, ",")
-	maps.Copy(data, chosen(policies, namespaces, keys))
-	for name, s := range settings {
-		s.write(name, data)
+	data = map[string]string{"today": now.UTC().Format(time.DateOnly), "keys": strings.Join(keys, ","), "chosen": chosen(policies, namespaces, keys)}
+	var lines strings.Builder
+	for i := range all {
+		lines.WriteString("\n" + all[i].line())
 	}
-	bounds(settings, data)
+	data["policies"] = lines.String()
+	bounds(all, data)
 	return data, left
 }
 
-// chosen are the entries for namespaces there are.
-func chosen(policies []*v1alpha1.WorkloadPolicy, namespaces []map[string]string, keys []string) map[string]string {
+// chosen are the lines for namespaces there are.
+func chosen(policies []*v1alpha1.WorkloadPolicy, namespaces []map[string]string, keys []string) string {
 	out := map[string]string{}
 	for _, labels := range namespaces {
-		if named(policies, labels[v1alpha1.PolicyLabel]) != nil {
-			continue // found by its name
-		}
-		if key := "chosen." + nativeKey(keys, labels); len(key) <= maxNativeKey {
-			out[key] = cmp.Or(Choose(policies, "", labels).Name, v1alpha1.BuiltinPolicy)
+		if named(policies, labels[v1alpha1.PolicyLabel]) == nil { // else it is found by its name
+			out[nativeKey(keys, labels)] = cmp.Or(Choose(policies, "", labels).Name, v1alpha1.BuiltinPolicy)
 		}
 	}
+	var lines strings.Builder
 	for i, key := range slices.Sorted(maps.Keys(out)) {
-		if i >= maxChosen {
-			delete(out, key)
+		if i < maxChosen {
+			lines.WriteString("\n" + key + "=" + out[key])
 		}
 	}
-	return out
+	return lines.String()
 }
 
 // nativeSelector writes a selector that can be read as requirements "OPERATOR|KEY|,VALUE,…," joined with ";", empty if it
@@ -127,6 +138,7 @@ func nativeKey(keys []string, labels map[string]string) string {
 
 // nativeSettings is what expressions need of a policy.
 type nativeSettings struct {
+	name, selector                               string
 	modes                                        map[string]string // by level
 	floorCPU, floorMemory, ratioCPU, ratioMemory string
 	maxProtection, lastException, reasons        string
@@ -178,23 +190,40 @@ func settingsOf(c Choice, registry *Registry, now time.Time) nativeSettings {
 	return out
 }
 
-func (s *nativeSettings) write(name string, data map[string]string) {
-	for level, acts := range s.modes {
-		data["modes."+level+"."+name] = acts
+// line has the fields in their order. A tab or a newline in one would make two of it.
+func (s *nativeSettings) line() string {
+	of := map[string]string{
+		"name": s.name, "selector": s.selector, "floorCPU": s.floorCPU, "floorMemory": s.floorMemory, "ratioCPU": s.ratioCPU, "ratioMemory": s.ratioMemory,
+		"maxProtection": s.maxProtection, "lastException": s.lastException, "reasons": s.reasons, "schedulerName": s.schedulerName, "latencyClasses": s.latencyClasses,
 	}
-	data["floorCPU."+name], data["floorMemory."+name] = s.floorCPU, s.floorMemory
-	data["ratioCPU."+name], data["ratioMemory."+name] = s.ratioCPU, s.ratioMemory
-	data["maxProtection."+name], data["lastException."+name], data["reasons."+name] = s.maxProtection, s.lastException, s.reasons
-	data["schedulerName."+name], data["latencyClasses."+name] = s.schedulerName, s.latencyClasses
+	for level, acts := range s.modes {
+		of["modes."+level] = acts
+	}
+	fields := NativeFields()
+	for i, f := range fields {
+		fields[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(of[f])
+	}
+	return strings.Join(fields, "\t")
 }
 
-func bounds(all map[string]nativeSettings, data map[string]string) {
-	on, schedulers := map[string]bool{}, map[string]bool{}
+func bounds(all []nativeSettings, data map[string]string) {
+	on, schedulers := map[v1alpha1.RuleMode]map[string]bool{v1alpha1.Audit: {}, v1alpha1.Warn: {}, v1alpha1.Enforce: {}, v1alpha1.Default: {}}, map[string]bool{}
 	var floorCPU, floorMemory, ratioCPU, ratioMemory []string
-	for _, s := range all {
+	for i := range all {
+		s := &all[i]
 		for _, acts := range s.modes {
 			for act := range strings.FieldsSeq(acts) {
-				on[act] = true
+				rule := act[:len(act)-1]
+				switch act[len(act)-1] {
+				case 'a':
+					on[v1alpha1.Audit][rule] = true
+				case 'w':
+					on[v1alpha1.Warn][rule] = true
+				case 'e':
+					on[v1alpha1.Warn][rule], on[v1alpha1.Enforce][rule] = true, true
+				case 'd':
+					on[v1alpha1.Default][rule] = true
+				}
 			}
 		}
 		if s.schedulerName != "" {
@@ -207,7 +236,9 @@ func bounds(all map[string]nativeSettings, data map[string]string) {
 		x, y := resource.MustParse(a), resource.MustParse(b) // both were written by Quantity.String
 		return cmp.Or(x.Cmp(y), strings.Compare(a, b))
 	}
-	data["bounds"] = strings.Join(slices.Sorted(maps.Keys(on)), " ")
+	for mode, some := range on {
+		data["on."+string(mode)] = strings.Join(slices.Sorted(maps.Keys(some)), " ")
+	}
 	data["schedulerNames"] = strings.Join(slices.Sorted(maps.Keys(schedulers)), ",")
 	data["floorCPU"], data["floorMemory"] = slices.MaxFunc(floorCPU, compare), slices.MaxFunc(floorMemory, compare)
 	data["ratioCPU"], data["ratioMemory"] = slices.MinFunc(ratioCPU, compare), slices.MinFunc(ratioMemory, compare)

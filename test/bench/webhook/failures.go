@@ -20,6 +20,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -35,6 +36,7 @@ import (
 
 const (
 	team    = "team"
+	outside = "outside" // where admission does not look
 	replica = "slipway-webhook"
 	// untilReady bounds what is waited for between situations.
 	untilReady = 90 * time.Second
@@ -51,13 +53,13 @@ type site struct {
 	ports    [2]string
 }
 
-func newSite(ctx context.Context) (s *site, err error) {
+func newSite(ctx context.Context, o options) (s *site, err error) {
 	s = &site{}
-	if s.Cluster, err = cluster.New(ctx, cluster.Options{}); err != nil {
+	if s.Cluster, err = cluster.New(ctx, cluster.Options{APIServerArgs: o.apiServerArgs()}); err != nil {
 		return nil, err
 	}
 	config := s.Config()
-	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	config.QPS, config.WarningHandler, config.ContentType = -1, rest.NoWarnings{}, runtime.ContentTypeProtobuf // as controllers speak
 	if s.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return s, fmt.Errorf("creating client: %w", err)
 	}
@@ -68,13 +70,13 @@ func newSite(ctx context.Context) (s *site, err error) {
 	if err != nil {
 		return s, err
 	}
-	names := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {slipway.sh/managed: \"true\"}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n", team, bed.Namespace)
+	names := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {slipway.sh/managed: \"true\"}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n", team, outside, bed.Namespace)
 	for _, manifests := range [][]byte{definition, []byte(names)} {
 		if err := s.Apply(ctx, manifests); err != nil {
 			return s, err
 		}
 	}
-	return s, s.AwaitNamespace(ctx, team)
+	return s, errors.Join(s.AwaitNamespace(ctx, team), s.AwaitNamespace(ctx, outside))
 }
 
 // install applies the installation with admission and starts its replicas.
@@ -148,15 +150,14 @@ func (s *site) await(ctx context.Context, ready int) error {
 		if s.balancer.look(ctx) != ready {
 			return false, nil
 		}
-		got, err := s.kube.CoreV1().Pods(team).Create(ctx, newPod(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		got, err := s.kube.CoreV1().Pods(team).Create(ctx, newPod(team, 1), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && got.Annotations[v1alpha1.DefaultedAnnotation] != "" && got.Spec.SchedulerName == "slipway", nil
 	})
 }
 
-// situations are what is measured after the baseline, in this order; each leaves behind what the next one begins with.
+// situations are what is measured after the comparison, in this order; each leaves behind what the next one begins with.
 func (s *site) situations() []situation {
 	return []situation{
-		{name: "with-webhook", change: func(context.Context) error { return nil }},
 		{name: "blackholed", change: func(context.Context) error { return s.replicas[0].Pause() }},
 		{name: "rolling-update", change: func(ctx context.Context) error {
 			if err := s.replicas[0].Resume(); err != nil {

@@ -35,6 +35,7 @@ func main() {
 	flag.DurationVar(&o.length, "for", time.Minute, "how long the rate is held")
 	flag.IntVar(&o.creations, "creations", 200, "pods created a second, through an API server")
 	flag.DurationVar(&o.creating, "creating", 10*time.Second, "how long pods are created in each situation")
+	flag.StringVar(&o.profiles, "profiles", "", "folder for the API server's CPU profile in each situation; none if empty")
 	only := flag.String("only", strings.Join(parts(), ","), "what is measured")
 	flag.Parse()
 	o.only = strings.Split(*only, ",")
@@ -63,6 +64,7 @@ type options struct {
 
 	creations int
 	creating  time.Duration
+	profiles  string
 	only      []string
 }
 
