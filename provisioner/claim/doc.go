@@ -31,8 +31,9 @@
 // except where a claim never becomes a working node.
 //
 // The package never creates a claim and never launches an instance. It never
-// touches claims whose node class is of another provider, nor instances without
-// Slipway's launch tag that have no claim (Karpenter's own).
+// touches claims whose node class is of another provider, nor, while somebody
+// else may act on the cluster, instances without Slipway's launch tag that have no
+// claim: Karpenter ends its own.
 //
 // Import level 4: imports capacity, ec2 and the API packages; wired by the
 // controller's command.

@@ -4,7 +4,10 @@
 package ec2
 
 import (
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 )
@@ -134,4 +137,42 @@ func (t tomlTable) kubelet(k *v1.KubeletConfiguration) {
 		}
 		t[key] = table
 	}
+}
+
+// kubernetesSettings are the names Bottlerocket knows under settings.kubernetes, over all its releases
+// (bottlerocket-settings-sdk, settings-extensions/kubernetes).
+func kubernetesSettings() []string {
+	return strings.Fields(`
+		allowed-unsafe-sysctls api-server authentication-mode bootstrap-token cloud-provider cluster-certificate cluster-dns-ip
+		cluster-domain cluster-name container-log-max-files container-log-max-size container-log-max-workers
+		container-log-monitor-interval cpu-cfs-quota-enforced cpu-manager-policy cpu-manager-policy-options
+		cpu-manager-reconcile-period credential-providers device-ownership-from-security-context event-burst event-qps
+		eviction-hard eviction-max-pod-grace-period eviction-soft eviction-soft-grace-period fail-cgroup-v1 fail-cgroupv1
+		hostname-override hostname-override-source ids-per-pod image-gc-high-threshold-percent image-gc-low-threshold-percent
+		image-maximum-gc-age image-minimum-gc-age kube-api-burst kube-api-qps kube-reserved kubelet-extra-config log-level
+		max-parallel-image-pulls max-pods memory-manager-policy memory-manager-reserved-memory memory-swap-behavior node-ip
+		node-labels node-taints pod-infra-container-image pod-pids-limit provider-id registry-burst registry-qps reserved-cpus
+		seccomp-default server-certificate server-key server-tls-bootstrap shutdown-grace-period
+		shutdown-grace-period-for-critical-pods single-process-oom-kill standalone-mode static-pods static-pods-enabled
+		system-reserved topology-manager-policy topology-manager-policy-options topology-manager-scope
+`)
+}
+
+// UnknownSettings returns the names under settings.kubernetes in a Bottlerocket class's user data that Bottlerocket does not
+// know, in order: it refuses the whole of such user data and never joins (bottlerocket issue 1346). Errors are of kind Invalid.
+func UnknownSettings(class *v1.EC2NodeClass) ([]string, error) {
+	family, err := Family(class)
+	if err != nil || family != v1.AMIFamilyBottlerocket {
+		return nil, err
+	}
+	doc, err := parseTOML(deref(class.Spec.UserData))
+	if err != nil {
+		return nil, invalid("spec.userData: reading the TOML: %w", err)
+	}
+	kubernetes, err := doc.descend([]string{"settings", "kubernetes"})
+	if err != nil {
+		return nil, invalid("spec.userData: %w", err)
+	}
+	known := kubernetesSettings()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(kubernetes)), func(n string) bool { return slices.Contains(known, n) }), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -192,6 +193,41 @@ func TestUserDataRefuses(t *testing.T) {
 			_, err := UserData(tt.family, bootstrap(tt.change))
 			if capacity.KindOf(err) != capacity.Invalid || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("err = %v, want one of kind Invalid that says %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestUnknownSettings(t *testing.T) {
+	class := func(alias, text string) *v1.EC2NodeClass {
+		return &v1.EC2NodeClass{Spec: v1.EC2NodeClassSpec{AMISelectorTerms: []v1.AMISelectorTerm{{Alias: alias}}, UserData: &text}}
+	}
+	full, err := os.ReadFile("testdata/bottlerocket_full.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bad = "[settings.kubernetes]\nmaxPods = 5\nmax-pod = 5\n"
+	for name, tt := range map[string]struct {
+		class   *v1.EC2NodeClass
+		want    []string
+		invalid bool
+	}{
+		"none":                {class: class("bottlerocket@latest", "")},
+		"what we write":       {class: class("bottlerocket@latest", string(full))},
+		"two":                 {class: class("bottlerocket@latest", bad), want: []string{"max-pod", "maxPods"}},
+		"of another table":    {class: class("bottlerocket@latest", "[settings.kernel]\nmax-pod = 5\n")},
+		"another family":      {class: class("al2023@latest", bad)},
+		"not TOML":            {class: class("bottlerocket@latest", "[settings"), invalid: true},
+		"kubernetes no table": {class: class("bottlerocket@latest", "settings.kubernetes = 3"), invalid: true},
+		"unreadable alias":    {class: class("bottlerocket", bad), invalid: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := UnknownSettings(tt.class)
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("unknown settings (-want +got):\n%s", diff)
+			}
+			if (capacity.KindOf(err) == capacity.Invalid) != tt.invalid {
+				t.Errorf("err = %v, want one of kind Invalid: %v", err, tt.invalid)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ package nodeclass
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -20,10 +21,16 @@ import (
 	"github.com/slipway-sh/slipway/test/builder"
 )
 
-// stored is an API server whose CRD lets any key of spec.kubelet through: some classes have keys the API package lacks.
+// stored is an API server with a later CRD: classes have keys the API package lacks.
 type stored struct {
 	client.Reader
-	kubelet map[string]map[string]any // by class
+	spec map[string]map[string]any // by class
+}
+
+// withKubelet is such a server whose class "default" has the keys in spec.kubelet.
+func (s stored) withKubelet(kubelet map[string]any) stored {
+	s.spec = map[string]map[string]any{"default": {"kubelet": kubelet}}
+	return s
 }
 
 func (s stored) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -31,7 +38,7 @@ func (s stored) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	if !ok {
 		return s.Reader.Get(ctx, key, o, opts...)
 	}
-	u.Object = map[string]any{"spec": map[string]any{"kubelet": s.kubelet[key.Name]}}
+	u.Object = map[string]any{"spec": s.spec[key.Name]}
 	return nil
 }
 
@@ -41,7 +48,12 @@ func TestBadInput(t *testing.T) {
 	archPool := func(arch ...string) *karpv1.NodePool {
 		return builder.NodePool("p").Class("default").Require(builder.In(corev1.LabelArchStable, arch...)).Obj()
 	}
-	applied := func(c *v1.EC2NodeClass, kubelet string) {
+	// applied is what is left of kubectl apply --validate=false: the API server drops what its CRD does not know.
+	applied := func(t *testing.T, c *v1.EC2NodeClass, kubelet string) {
+		c.Spec.Kubelet = &v1.KubeletConfiguration{}
+		if err := json.Unmarshal([]byte(kubelet), c.Spec.Kubelet); err != nil {
+			t.Fatal(err)
+		}
 		c.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"kind":"EC2NodeClass","spec":{"kubelet":` + kubelet + `}}`}
 	}
 	unreadable := &capacity.Error{Kind: capacity.Invalid, Code: "InvalidParameterValue"}
@@ -115,25 +127,65 @@ func TestBadInput(t *testing.T) {
 		"unknown kubelet field that the CRD lets through": {
 			bad: func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) {
 				c.Spec.Kubelet = &v1.KubeletConfiguration{}
-				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"maxPod": int64(5)}}}
+				b.Live = stored{Reader: b.Kube}.withKubelet(map[string]any{"maxPod": int64(5)})
 			},
 			mend: func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) {
-				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"maxPods": int64(5)}}}
+				b.Live = stored{Reader: b.Kube}.withKubelet(map[string]any{"maxPods": int64(5)})
 			},
 			condition: "ValidationSucceeded", reason: "InvalidKubeletConfiguration", message: []string{"spec.kubelet.maxPod:", "correct or remove"},
 		},
 		"kubelet field that EC2NodeClass does not have": {
 			bad: func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) {
 				c.Spec.Kubelet = &v1.KubeletConfiguration{}
-				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"cpuManagerPolicy": "static"}}}
+				b.Live = stored{Reader: b.Kube}.withKubelet(map[string]any{"cpuManagerPolicy": "static"})
 			},
-			mend:      func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) { c.Spec.Kubelet = nil },
+			mend: func(_ *testing.T, b *classBench, c *v1.EC2NodeClass) {
+				c.Spec.Kubelet, b.Live = nil, stored{Reader: b.Kube}
+			},
 			condition: "ValidationSucceeded", reason: "UnsupportedKubeletConfiguration", message: []string{"spec.kubelet.cpuManagerPolicy", "spec.userData", "remove"},
 		},
 		"unknown kubelet field that the CRD drops": {
-			bad:       func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) { applied(c, `{"maxPod":5}`) },
-			mend:      func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) { applied(c, `{"maxPods":5}`) },
+			bad:       func(t *testing.T, _ *classBench, c *v1.EC2NodeClass) { applied(t, c, `{"maxPod":5}`) },
+			mend:      func(t *testing.T, _ *classBench, c *v1.EC2NodeClass) { applied(t, c, `{"maxPods":5}`) },
 			condition: "ValidationSucceeded", reason: "InvalidKubeletConfiguration", message: []string{"spec.kubelet.maxPod:", corev1.LastAppliedConfigAnnotation, "apply the class again"},
+		},
+		"unknown kubelet field that the CRD drops, mended without kubectl apply": {
+			bad: func(t *testing.T, _ *classBench, c *v1.EC2NodeClass) { applied(t, c, `{"maxPod":5,"podsPerCore":4}`) },
+			mend: func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) {
+				c.Spec.Kubelet.MaxPods = new(int32(5))
+			},
+			condition: "ValidationSucceeded", reason: "InvalidKubeletConfiguration", message: []string{"spec.kubelet.maxPod:", "remove the annotation"},
+		},
+		"unknown kubelet field that the CRD drops, spec.kubelet is taken away": {
+			bad:       func(t *testing.T, _ *classBench, c *v1.EC2NodeClass) { applied(t, c, `{"maxPod":5}`) },
+			mend:      func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) { c.Spec.Kubelet = nil },
+			condition: "ValidationSucceeded", reason: "InvalidKubeletConfiguration", message: []string{"spec.kubelet.maxPod:"},
+		},
+		"field of a later CRD": {
+			bad: func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) {
+				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"enclaveOptions": map[string]any{"enabled": true}}}}
+			},
+			mend: func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) {
+				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"role": "role"}}}
+			},
+			condition: "ValidationSucceeded", reason: "NodeClassValidationFailed", message: []string{"spec.enclaveOptions:", "remove it"},
+		},
+		"field of a later CRD, further down": {
+			bad: func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) {
+				b.Live = stored{b.Kube, map[string]map[string]any{"default": {"blockDeviceMappings": []any{map[string]any{"ebs": map[string]any{"tier": "fast"}}}}}}
+			},
+			mend:      func(_ *testing.T, b *classBench, _ *v1.EC2NodeClass) { b.Live = stored{Reader: b.Kube} },
+			condition: "ValidationSucceeded", reason: "NodeClassValidationFailed", message: []string{"spec.blockDeviceMappings[0].ebs.tier:", "remove it"},
+		},
+		"unknown kubelet field in Bottlerocket's settings": {
+			bad: func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) {
+				c.Spec.AMISelectorTerms = []v1.AMISelectorTerm{{Alias: "bottlerocket@latest"}}
+				c.Spec.UserData = new("[settings.kubernetes]\nmax-pod = 5\n")
+			},
+			mend: func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) {
+				c.Spec.UserData = new("[settings]\nmotd = 'hi'\n[settings.kubernetes]\nmax-pods = 5\nkubelet-extra-config = 'e30='\n")
+			},
+			condition: "ValidationSucceeded", reason: "InvalidKubeletConfiguration", message: []string{"spec.userData", "settings.kubernetes.max-pod:", "correct or remove"},
 		},
 		"unknown kubelet field in user data": {
 			bad: func(_ *testing.T, _ *classBench, c *v1.EC2NodeClass) {
@@ -186,6 +238,42 @@ func TestBadInput(t *testing.T) {
 			got, _, err := b.run(t)
 			if ready := condition(got.Status.Conditions, "Ready"); err != nil || ready.Status != metav1.ConditionTrue {
 				t.Errorf("mended: err %v, Ready = %s, %q; want True", err, ready.Status, ready.Message)
+			}
+		})
+	}
+}
+
+// Who has written spec.kubelet since kubectl noted what it applied is known from managedFields alone, where the value is the same.
+func TestRewrittenSinceKubectl(t *testing.T) {
+	at := func(second int64) *metav1.Time { return new(metav1.Unix(1e9+second, 0)) }
+	entry := func(by string, operation metav1.ManagedFieldsOperationType, second int64, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: by, Operation: operation, Time: at(second), FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	const (
+		update, apply = metav1.ManagedFieldsOperationUpdate, metav1.ManagedFieldsOperationApply
+		note          = `"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/last-applied-configuration":{}}}`
+	)
+	kubectl := entry("kubectl-client-side-apply", update, 5, `{`+note+`,"f:spec":{".":{},"f:kubelet":{}}}`)
+	ofStatus := entry("slipway-controller", update, 9, `{"f:status":{"f:conditions":{}}}`)
+	ofStatus.Subresource = "status"
+	for name, tc := range map[string]struct {
+		fields []metav1.ManagedFieldsEntry
+		want   bool
+	}{
+		"kubectl alone":            {fields: []metav1.ManagedFieldsEntry{kubectl}},
+		"unknown":                  {},
+		"our own writes":           {fields: []metav1.ManagedFieldsEntry{kubectl, ofStatus, entry("slipway-controller", update, 8, `{"f:metadata":{"f:finalizers":{}}}`)}},
+		"edited elsewhere":         {fields: []metav1.ManagedFieldsEntry{kubectl, entry("kubectl-edit", update, 8, `{"f:spec":{"f:tags":{}}}`)}},
+		"edited":                   {fields: []metav1.ManagedFieldsEntry{kubectl, entry("kubectl-edit", update, 8, `{"f:spec":{"f:kubelet":{"f:podsPerCore":{}}}}`)}, want: true},
+		"edited before":            {fields: []metav1.ManagedFieldsEntry{entry("kubectl-edit", update, 4, `{"f:spec":{"f:kubelet":{"f:podsPerCore":{}}}}`), kubectl}},
+		"applied on the server":    {fields: []metav1.ManagedFieldsEntry{kubectl, entry("flux", apply, 8, `{"f:spec":{"f:role":{}}}`)}, want: true},
+		"labelled on the server":   {fields: []metav1.ManagedFieldsEntry{kubectl, entry("flux", apply, 8, `{"f:metadata":{"f:labels":{}}}`)}},
+		"nothing of kubectl's own": {fields: []metav1.ManagedFieldsEntry{entry("flux", apply, 8, `{"f:spec":{"f:kubelet":{}}}`)}},
+		"cannot be read":           {fields: []metav1.ManagedFieldsEntry{kubectl, entry("x", apply, 8, `[]`), {Manager: "y", Time: at(9)}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := rewritten(tc.fields); got != tc.want {
+				t.Errorf("rewritten = %v, want %v", got, tc.want)
 			}
 		})
 	}

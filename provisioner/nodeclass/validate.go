@@ -35,7 +35,7 @@ func (r *ClassReconciler) validate(ctx context.Context, class *v1.EC2NodeClass, 
 	if err := ec2.CheckClass(class); err != nil {
 		return found{verdict: fails(reasonInvalid, "%v", err)}, nil
 	}
-	if v, err := r.checkKubelet(ctx, class); v != nil || err != nil {
+	if v, err := r.checkStored(ctx, class); v != nil || err != nil {
 		return found{verdict: v}, err
 	}
 	if v, err := r.checkUserData(ctx, class); v != nil || err != nil {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -224,11 +223,7 @@ func (b *Bed) run(name, binary string, args []string) error {
 	if err := b.ended(name); err != nil {
 		return err
 	}
-	installed := b.installation.containers[name]
-	p, err := b.Cluster.Run(cluster.Command{
-		// The last of two values of a flag or variable counts.
-		Name: name, Path: path, Args: slices.Concat(installed.args, args), Env: slices.Concat(installed.env, b.Env()),
-	})
+	p, err := b.Cluster.Run(b.installation.command(name, binary, path, args, b.Env()))
 	if err != nil {
 		return err
 	}

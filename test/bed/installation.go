@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-sh/slipway/test/cluster"
 )
 
 // Installation is what a rendered installation says of Slipway's processes. Nothing here runs containers; the bed starts
@@ -83,6 +85,14 @@ func ReadInstallation(manifests []byte) (*Installation, error) {
 func (in *Installation) Process(name string) (account string, args, env []string) {
 	c := in.containers[name]
 	return c.account, slices.Clone(c.args), slices.Clone(c.env)
+}
+
+// command starts a process of the binary as it is installed. The name tells two of one binary apart: a standby is a second
+// replica, and in no manifest by a name of its own.
+func (in *Installation) command(name, binary, path string, args, env []string) cluster.Command {
+	installed := in.containers[binary]
+	// The last of two values of a flag or variable counts.
+	return cluster.Command{Name: name, Path: path, Args: slices.Concat(installed.args, args), Env: slices.Concat(installed.env, env)}
 }
 
 func (in *Installation) addConfig(document []byte) error {

@@ -4,6 +4,7 @@
 package bed
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,5 +54,24 @@ func TestReadInstallation(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// The standby is started as the scheduler it takes over from: with the dry runs of the split installation, too.
+func TestStandbyIsASecondReplica(t *testing.T) {
+	in, err := ReadInstallation(install.Split)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := in.command(Scheduler, Scheduler, "path", []string{"--x"}, []string{"A=b"})
+	second := in.command(Standby, Scheduler, "path", []string{"--x"}, []string{"A=b"})
+	if !slices.Contains(first.Args, "--dry-run") || !slices.Contains(first.Args, "--x") || !slices.Contains(first.Env, "A=b") {
+		t.Fatalf("the scheduler is started with %q, %q", first.Args, first.Env)
+	}
+	if diff := cmp.Diff(first.Args, second.Args); diff != "" || second.Name != Standby {
+		t.Errorf("the standby is %q, started with (-scheduler +standby):\n%s", second.Name, diff)
+	}
+	if diff := cmp.Diff(first.Env, second.Env); diff != "" {
+		t.Errorf("environment (-scheduler +standby):\n%s", diff)
 	}
 }

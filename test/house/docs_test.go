@@ -21,7 +21,7 @@ func foreign() []string {
 		// kubectl
 		"all", "delete-emptydir-data", "field-selector", "for", "ignore-daemonsets", "timeout", "type", "wait",
 		// aws
-		"filters", "instance-ids", "nodegroup-name", "query", "role-arn", "scaling-config", "service-account",
+		"nodegroup-name", "role-arn", "scaling-config", "service-account",
 		// kube-scheduler, whose flags slipway-scheduler has
 		"feature-gates",
 	}

@@ -349,7 +349,7 @@ func (m *Mover) tell(ctx context.Context, v move, before, lost []string) error {
 	anew := slices.DeleteFunc(drifted(claims), func(name string) bool { return slices.Contains(before, name) })
 	fmt.Fprintf(m.Out, "\n%s has the cluster: %s, %d drifted anew.\n", v.toName, count(len(claims), "NodeClaim", "NodeClaims"), len(anew))
 	if len(lost) > 0 {
-		fmt.Fprintf(m.Out, "\n%s ended between asking EC2 and writing it down, perhaps, for: %s.\nLook for instances that no NodeClaim has: docs/migrating.md, \"Instances without a claim\".\n", v.fromName, names(lost))
+		fmt.Fprintf(m.Out, "\n%s ended between asking EC2 and writing it down, perhaps, for: %s.\nAn instance that no NodeClaim has is ended by %s within minutes: docs/migrating.md, \"Instances without a claim\".\n", v.fromName, names(lost), v.toName)
 	}
 	return nil
 }
