@@ -261,7 +261,7 @@ func (r *run) handOut(ctx context.Context, instances []ec2.Instance, s sent) {
 func instancesOf(in []ec2.FleetInstance, req ec2.FleetRequest) []ec2.Instance {
 	out := make([]ec2.Instance, len(in))
 	for i, f := range in {
-		out[i] = ec2.Instance{ID: f.ID, InstanceType: f.InstanceType, Zone: f.Zone, CapacityType: f.CapacityType, SubnetID: f.SubnetID, ImageID: f.ImageID}
+		out[i] = ec2.Instance{ID: f.ID, InstanceType: f.InstanceType, Zone: f.Zone, CapacityType: f.CapacityType, SubnetID: f.SubnetID, ImageID: f.ImageID, Tags: req.Tags}
 		if f.ReservationID != "" {
 			out[i].Reservation = &ec2.ReservationRef{ID: f.ReservationID, Block: req.Block, Interruptible: req.Interruptible}
 		}

@@ -37,7 +37,7 @@ type Tagger struct {
 	limit  flowcontrol.RateLimiter
 }
 
-// tagging is the tags of one instance.
+// tagging is the tags of one instance. The node is empty if it is unknown, or the instance has a Name already: its class's.
 type tagging struct {
 	instance, claim, node, cluster string
 }
@@ -52,7 +52,11 @@ func NewTagger(writer TagWriter) *Tagger {
 }
 
 func (t *Tagger) add(i ec2.Instance, claim, cluster string) {
-	t.queue.Add(tagging{instance: i.ID, claim: claim, node: i.PrivateDNSName, cluster: cluster})
+	next := tagging{instance: i.ID, claim: claim, node: i.PrivateDNSName, cluster: cluster}
+	if _, named := i.Tags[ec2.TagName]; named { // as Karpenter: spec.tags of the class goes before
+		next.node = ""
+	}
+	t.queue.Add(next)
 }
 
 // Inventory lists the cluster's instances that are not terminated.

@@ -64,6 +64,40 @@ func TestTagger(t *testing.T) {
 	})
 }
 
+// A Name that the class gives its instances stays, whether or not EC2 has told their tags.
+func TestNameOfTheClassStays(t *testing.T) {
+	for name, told := range map[string]bool{"described": true, "not described in time": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				class := readyClass()
+				class.Spec.Tags = map[string]string{"Name": "workers"}
+				kube, cloud, s := newKube(t, class), newCloud(), &tags{set: map[string]map[string]string{}}
+				if !told {
+					cloud.hide = 1000
+				}
+				r := newRig(kube, cloud)
+				r.Tagger = NewTagger(s)
+				ctx, cancel := context.WithCancel(quiet(t.Context()))
+				defer cancel()
+				go r.Tagger.Run(ctx)
+				r.Launch(ctx, create(t, kube, claims(1, "group")...))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if len(s.set) != 1 {
+					t.Fatalf("%d instances tagged, want 1", len(s.set))
+				}
+				for id, set := range s.set {
+					if v, ok := set[ec2.TagName]; ok || set[ec2.TagNodeClaim] != "claim-0" {
+						t.Errorf("%s was tagged %v: Name %q in place of the class's", id, set, v)
+					}
+				}
+			})
+		})
+	}
+}
+
 // everything is EC2 as a list of instances.
 type everything []ec2.Instance
 

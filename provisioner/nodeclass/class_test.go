@@ -187,6 +187,10 @@ func TestClassConditions(t *testing.T) {
 			"ValidationSucceeded", metav1.ConditionFalse, "TagValidationFailed", `["karpenter.sh/nodepool"]`, false,
 		},
 		{
+			"the tag a launch is known by", func(c *v1.EC2NodeClass) { c.Spec.Tags = map[string]string{"slipway.sh/launch": "x", "Name": "a"} }, nil,
+			"ValidationSucceeded", metav1.ConditionFalse, "TagValidationFailed", `["slipway.sh/launch"]`, false,
+		},
+		{
 			"unsupported family", func(c *v1.EC2NodeClass) { c.Spec.AMIFamily = new("Ubuntu") }, nil,
 			"ValidationSucceeded", metav1.ConditionFalse, "NodeClassValidationFailed", "spec.amiFamily", false,
 		},

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -134,11 +135,9 @@ func launchDigest(class *v1.EC2NodeClass) string {
 func checkTags(tags map[string]string) *verdict {
 	var bad []string
 	for k := range tags {
-		for _, p := range v1.RestrictedTagPatterns {
-			if p.MatchString(k) {
-				bad = append(bad, k)
-				break
-			}
+		restricted := slices.ContainsFunc(v1.RestrictedTagPatterns, func(p *regexp.Regexp) bool { return p.MatchString(k) })
+		if restricted || k == ec2.TagLaunch || k == ec2.TagTemplate {
+			bad = append(bad, k)
 		}
 	}
 	if len(bad) == 0 {
