@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -24,15 +25,22 @@ import (
 // maxAnswers bounds the answers an oracle keeps.
 const maxAnswers = 8192
 
+const (
+	// patienceOfOracle is how long one review looks for a place, poolsAtOnce how many pools it looks at before it asks for the time again.
+	patienceOfOracle = 1500 * time.Microsecond
+	poolsAtOnce      = 8
+)
+
 // Oracle says whether a pod can ever run: on a node that is there, or on one that a pool may buy. It asks the planner
 // itself, on a view without pods, limits and shortages, because those pass. Answers are kept by class of pod for as long
 // as the oracle lives, which is until pools, classes, nodes or the catalogue change.
 type Oracle struct {
-	view *capacity.View
+	view  *capacity.View
+	clock clock.PassiveClock
 	// fresh makes a converter of pods. One remembers every class it has made, so it is thrown away with the answers.
 	fresh func() Converter
-	// rooms are what a new node of each type has for pods that are no daemonset's, by the pools of the view.
-	rooms []*rooms
+	// memo is what the planner has worked out of the view's pools.
+	memo *plan.Memo
 
 	asked atomic.Int64
 
@@ -44,10 +52,17 @@ type Oracle struct {
 // answer is what is known of a class of pods. Where they could run takes as long again to find out as whether, and few rules
 // ask, so it is found out when one does.
 type answer struct {
-	short rules.Feasibility
 	class *capacity.Class
+
+	mu    sync.Mutex
+	known bool
+	short rules.Feasibility
 	// bought says that a node has to be bought.
 	bought bool
+	// tried and next are how far looking has come, nearest is what has blocked so far.
+	tried   bool
+	next    int
+	nearest *plan.Unplaced
 
 	once sync.Once
 	long rules.Feasibility
@@ -56,31 +71,9 @@ type answer struct {
 // Converter makes of a pod what the planner works on.
 type Converter func(*corev1.Pod) *capacity.Pod
 
-// rooms is computed type by type when first asked for, and handed on from oracle to oracle while the pool stays as it is.
-type rooms struct {
-	pool  *capacity.Pool
-	types []atomic.Pointer[capacity.Resources]
-}
-
-func (r *rooms) of(i int) *capacity.Resources {
-	if room := r.types[i].Load(); room != nil {
-		return room
-	}
-	t := r.pool.Catalog.Types[i]
-	room := t.Allocatable.Sub(r.pool.Overhead(t, nil))
-	r.types[i].Store(&room)
-	return &room
-}
-
-// same reports whether two pools sell the same nodes with the same daemonset pods on them.
-func same(a, b *capacity.Pool) bool {
-	return a.Name == b.Name && a.Catalog == b.Catalog && slices.Equal(a.Daemons, b.Daemons) &&
-		reflect.DeepEqual(a.Requirements, b.Requirements) && reflect.DeepEqual(a.Taints, b.Taints)
-}
-
 // NewOracle makes an oracle of a view of the cluster; fresh makes converters as the view's builder has one. before is the
 // oracle whose place it takes, nil if there is none.
-func NewOracle(v *capacity.View, fresh func() Converter, before *Oracle) *Oracle {
+func NewOracle(v *capacity.View, fresh func() Converter, c clock.PassiveClock, before *Oracle) *Oracle {
 	open := &capacity.View{}
 	for _, p := range v.Pools {
 		q := *p
@@ -97,35 +90,16 @@ func NewOracle(v *capacity.View, fresh func() Converter, before *Oracle) *Oracle
 			open.Nodes = append(open.Nodes, &m)
 		}
 	}
-	o := &Oracle{view: open, fresh: fresh, pod: fresh(), answers: map[string]*answer{}, rooms: make([]*rooms, len(open.Pools))}
-	for i, p := range open.Pools {
-		if p.Catalog == nil {
-			continue
-		}
-		if before != nil {
-			if j := slices.IndexFunc(before.rooms, func(r *rooms) bool { return r != nil && same(r.pool, p) }); j >= 0 {
-				o.rooms[i] = before.rooms[j]
-				continue
-			}
-		}
-		o.rooms[i] = &rooms{pool: p, types: make([]atomic.Pointer[capacity.Resources], len(p.Catalog.Types))}
+	var known *plan.Memo
+	if before != nil {
+		known = before.memo
 	}
-	return o
-}
-
-// Warm computes what the first answers would wait for.
-func (o *Oracle) Warm() {
-	for _, r := range o.rooms {
-		if r != nil && r.pool.Blocked == "" {
-			for i := range r.types {
-				r.of(i)
-			}
-		}
-	}
+	return &Oracle{view: open, clock: c, fresh: fresh, pod: fresh(), answers: map[string]*answer{}, memo: plan.NewMemo(open.Pools, known)}
 }
 
 // Feasible answers for pods made from a template, without saying where. What depends on other pods, volumes or devices is not
-// looked at and makes a yes an "unknown"; a no without it stays one.
+// looked at and makes a yes an "unknown"; a no without it stays one. So is what would take too long to find out: the next one who
+// asks about such pods goes on from there.
 func (o *Oracle) Feasible(_ string, t *corev1.PodTemplateSpec) rules.Feasibility {
 	a, whole := o.answer(t)
 	return lessSure(a.short, whole)
@@ -134,8 +108,17 @@ func (o *Oracle) Feasible(_ string, t *corev1.PodTemplateSpec) rules.Feasibility
 // Where answers with all there is to say.
 func (o *Oracle) Where(_ string, t *corev1.PodTemplateSpec) rules.Feasibility {
 	a, whole := o.answer(t)
-	a.once.Do(func() { a.long = o.places(a) })
-	return lessSure(a.long, whole)
+	if a.short.Answer != rules.Yes {
+		return a.short
+	}
+	a.of.once.Do(func() { a.of.long = o.places(a.of) })
+	return lessSure(a.of.long, whole)
+}
+
+// said is an answer at one instant.
+type said struct {
+	short rules.Feasibility
+	of    *answer
 }
 
 func lessSure(f rules.Feasibility, whole bool) rules.Feasibility {
@@ -146,28 +129,36 @@ func lessSure(f rules.Feasibility, whole bool) rules.Feasibility {
 }
 
 // answer finds or makes the answer for pods of the template; whole says whether it is about all of the pod.
-func (o *Oracle) answer(t *corev1.PodTemplateSpec) (a *answer, whole bool) {
+func (o *Oracle) answer(t *corev1.PodTemplateSpec) (a said, whole bool) {
 	if !slices.ContainsFunc(o.view.Pools, func(p *capacity.Pool) bool { return p.Blocked == "" && p.Catalog != nil }) {
-		return &answer{short: rules.Feasibility{Answer: rules.Unknown}}, true // nothing is ready: no time to judge pods
+		return said{short: rules.Feasibility{Answer: rules.Unknown}}, true // nothing is ready: no time to judge pods
 	}
 	bare, whole := reduce(t)
 	bare.Generation = o.asked.Add(1) // tells pods without a UID apart
 	o.mu.RLock()
 	pod := o.pod(bare)
-	a, ok := o.answers[pod.Class.ID]
+	of, ok := o.answers[pod.Class.ID]
 	o.mu.RUnlock()
-	if ok {
-		return a, whole
+	if !ok {
+		of = o.remember(pod.Class)
 	}
-	a = o.ask(pod)
+	return said{o.look(of, pod), of}, whole
+}
+
+// remember makes room for the answer about a class, unless somebody else just has.
+func (o *Oracle) remember(c *capacity.Class) *answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if a, ok := o.answers[c.ID]; ok {
+		return a
+	}
 	if len(o.answers) >= maxAnswers {
 		clear(o.answers)
 		o.pod = o.fresh()
 	}
-	o.answers[pod.Class.ID] = a
-	return a, whole
+	a := &answer{class: c}
+	o.answers[c.ID] = a
+	return a
 }
 
 // reduce leaves out of the pod what depends on anything but the pod and the node; whole is false if there was such a thing.
@@ -215,35 +206,49 @@ func limitsAsked(in []corev1.Container) []corev1.Container {
 	return out
 }
 
-// ask puts the pod to the planner: with one pool that seems to hold it, because preparing a pool is most of the work, and only if
-// that is a mistake with all of them.
-func (o *Oracle) ask(pod *capacity.Pod) *answer {
-	for i, p := range o.view.Pools {
-		if !o.sells(i, pod.Class) {
-			continue
+// look goes on looking for a place until there is an answer or the time is over. It puts the pod to the planner: with one pool that
+// seems to hold it first, and only if that is a mistake with the others, some at a time.
+func (o *Oracle) look(a *answer, pod *capacity.Pod) rules.Feasibility {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	start := o.clock.Now()
+	if !a.known && !a.tried {
+		a.tried = true
+		if i := slices.IndexFunc(o.view.Pools, func(p *capacity.Pool) bool { return o.sells(p, a.class) }); i >= 0 {
+			o.put(a, pod, o.view.Pools[i:i+1])
 		}
-		one := &capacity.View{Nodes: o.view.Nodes, Pools: []*capacity.Pool{p}}
-		if result := plan.Solve(plan.Input{View: one, Pods: []*capacity.Pod{pod}}); len(result.Unplaced) == 0 {
-			return &answer{short: rules.Feasibility{Answer: rules.Yes}, class: pod.Class, bought: len(result.Launches) > 0}
+	}
+	for !a.known {
+		if o.clock.Since(start) >= patienceOfOracle {
+			return rules.Feasibility{Answer: rules.Unknown}
 		}
-		break
+		some := o.view.Pools[a.next:min(a.next+poolsAtOnce, len(o.view.Pools))]
+		a.next += len(some)
+		if o.put(a, pod, some); !a.known && a.next == len(o.view.Pools) {
+			a.known, a.short = true, o.refused(a.class, a.nearest)
+		}
 	}
-	result := plan.Solve(plan.Input{View: o.view, Pods: []*capacity.Pod{pod}})
-	if len(result.Unplaced) > 0 {
-		return &answer{short: o.refused(pod.Class, &result.Unplaced[0])}
+	return a.short
+}
+
+// put puts the pod to the planner with some pools. A yes is the answer; else it notes the pool that came nearest, the first of equals.
+func (o *Oracle) put(a *answer, pod *capacity.Pod, pools []*capacity.Pool) {
+	result := plan.Solve(plan.Input{View: &capacity.View{Nodes: o.view.Nodes, Pools: pools}, Pods: []*capacity.Pod{pod}, Known: o.memo})
+	if len(result.Unplaced) == 0 {
+		a.known, a.short, a.bought = true, rules.Feasibility{Answer: rules.Yes}, len(result.Launches) > 0
+		return
 	}
-	return &answer{short: rules.Feasibility{Answer: rules.Yes}, class: pod.Class, bought: len(result.Launches) > 0}
+	if why := &result.Unplaced[0]; a.nearest == nil || why.Reason.Nearer(a.nearest.Reason) {
+		a.nearest = why
+	}
 }
 
 // places adds to an answer which pools the pods could have been on.
 func (o *Oracle) places(a *answer) rules.Feasibility {
 	out := a.short
-	if a.class == nil {
-		return out
-	}
 	spot := a.bought // and not on a node that is there
-	for i, p := range o.view.Pools {
-		offers := o.fits(i, a.class)
+	for _, p := range o.view.Pools {
+		offers := o.fits(p, a.class)
 		if offers.Empty() {
 			continue
 		}
@@ -266,31 +271,31 @@ func (o *Oracle) refused(c *capacity.Class, why *plan.Unplaced) rules.Feasibilit
 	return rules.Feasibility{Answer: rules.No, Nearest: why.Pool, Reason: strings.TrimSuffix(why.Detail, ".")}
 }
 
-// sells reports whether the pool of that index has an offering that holds a pod of the class.
-func (o *Oracle) sells(pool int, c *capacity.Class) bool {
-	for range o.candidates(pool, c) {
+// sells reports whether the pool has an offering that holds a pod of the class.
+func (o *Oracle) sells(p *capacity.Pool, c *capacity.Class) bool {
+	for range o.candidates(p, c) {
 		return true
 	}
 	return false
 }
 
-// fits are the offerings of the pool of that index that hold a pod of the class.
-func (o *Oracle) fits(pool int, c *capacity.Class) capacity.Set {
-	if o.rooms[pool] == nil {
+// fits are the offerings of the pool that hold a pod of the class.
+func (o *Oracle) fits(p *capacity.Pool, c *capacity.Class) capacity.Set {
+	if p.Catalog == nil {
 		return nil
 	}
-	fit := capacity.NewSet(len(o.view.Pools[pool].Catalog.Offerings))
-	for i := range o.candidates(pool, c) {
+	fit := capacity.NewSet(len(p.Catalog.Offerings))
+	for i := range o.candidates(p, c) {
 		fit.Add(i)
 	}
 	return fit
 }
 
 // candidates goes through the same, some of them twice.
-func (o *Oracle) candidates(pool int, c *capacity.Class) iter.Seq[int] {
+func (o *Oracle) candidates(p *capacity.Pool, c *capacity.Class) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		p, r := o.view.Pools[pool], o.rooms[pool]
-		if r == nil || p.Blocked != "" {
+		free, most := o.memo.Free(p)
+		if free == nil || c.Requests.CPU > most.CPU || c.Requests.Memory > most.Memory {
 			return
 		}
 		if _, ok := c.Tolerates(p.Taints); !ok {
@@ -301,7 +306,7 @@ func (o *Oracle) candidates(pool int, c *capacity.Class) iter.Seq[int] {
 				continue
 			}
 			for i := range p.Catalog.Match(p.Requirements.And(term)).All {
-				if c.Requests.Fits(*r.of(p.Catalog.TypeOf(i))) && !yield(i) {
+				if c.Requests.Fits(free[p.Catalog.TypeOf(i)]) && !yield(i) {
 					return
 				}
 			}

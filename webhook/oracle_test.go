@@ -4,11 +4,14 @@
 package webhook_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-sh/slipway/provisioner/capacity"
@@ -72,7 +75,7 @@ func TestFeasible(t *testing.T) {
 			if tt.view == nil {
 				tt.view = v
 			}
-			o := webhook.NewOracle(tt.view, converters, nil)
+			o := webhook.NewOracle(tt.view, converters, clocktesting.NewFakePassiveClock(now()), nil)
 			short := o.Feasible("team", template(t, tt.spec))
 			got := o.Where("team", template(t, tt.spec))
 			if short.Answer != got.Answer || short.Reason != got.Reason {
@@ -96,13 +99,59 @@ func TestFeasible(t *testing.T) {
 func TestOracleSuccessor(t *testing.T) {
 	cat := builder.Catalog(builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(0.1, "a"))
 	v := &capacity.View{Pools: []*capacity.Pool{builder.CapacityPool("general", cat).Obj()}}
-	first := webhook.NewOracle(v, converters, nil)
-	first.Warm()
-	second := webhook.NewOracle(v, converters, first)
+	first := webhook.NewOracle(v, converters, clocktesting.NewFakePassiveClock(now()), nil)
+	second := webhook.NewOracle(v, converters, clocktesting.NewFakePassiveClock(now()), first)
 	if got := second.Where("", template(t, "containers: [{name: a, resources: {requests: {cpu: 1}}}]")); got.Answer != rules.Yes || got.Zones != 1 {
 		t.Errorf("answer is %+v, want yes in one zone", got)
 	}
 	if words := second.Vocabulary(); !slices.Contains(words["node.kubernetes.io/instance-type"], "m5.large") {
 		t.Errorf("vocabulary has no instance type: %v", words)
+	}
+}
+
+// slow is a clock by which everything takes a millisecond.
+type slow struct {
+	*clocktesting.FakePassiveClock
+}
+
+func (s slow) Now() time.Time {
+	s.SetTime(s.FakePassiveClock.Now().Add(time.Millisecond))
+	return s.FakePassiveClock.Now()
+}
+
+func (s slow) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+
+// What takes too long is not known, and the next who asks goes on from there. The answer is what it would have been at once.
+func TestOracleTakesItsTime(t *testing.T) {
+	cat := builder.Catalog(builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(0.1, "a"))
+	var pools []*capacity.Pool
+	for i := range 30 {
+		pools = append(pools, builder.CapacityPool(fmt.Sprintf("pool-%d", i), cat).Require(capacity.In("team", fmt.Sprint(i))).Obj())
+	}
+	v := &capacity.View{Pools: pools, Nodes: []*capacity.Node{builder.CapacityNode("metal").CPU("96").Memory("512Gi").Obj()}}
+	tests := map[string]string{
+		"too large for one pool":    "nodeSelector: {team: '27'}, containers: [{name: a, resources: {requests: {cpu: 100}}}]",
+		"too large for all":         "containers: [{name: a, resources: {requests: {cpu: 100}}}]",
+		"of no team":                "nodeSelector: {team: none}, containers: [{name: a}]",
+		"on the node that is there": "containers: [{name: a, resources: {requests: {cpu: 90}}}]",
+	}
+	for name, spec := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := webhook.NewOracle(v, converters, clocktesting.NewFakePassiveClock(now()), nil).Where("", template(t, spec))
+			if want.Answer == rules.Unknown {
+				t.Fatalf("with all the time there is the answer is %+v", want)
+			}
+			o := webhook.NewOracle(v, converters, slow{clocktesting.NewFakePassiveClock(now())}, nil)
+			got, asked := o.Where("", template(t, spec)), 1
+			for ; got.Answer == rules.Unknown && asked < 10; asked++ {
+				got = o.Where("", template(t, spec))
+			}
+			if got.Answer != want.Answer || got.Nearest != want.Nearest || got.Reason != want.Reason {
+				t.Errorf("after %d questions the answer is %+v, want %+v", asked, got, want)
+			}
+			if (asked > 1) != (want.Answer == rules.No) {
+				t.Errorf("it took %d questions", asked)
+			}
+		})
 	}
 }

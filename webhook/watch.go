@@ -342,8 +342,7 @@ func (w *Watcher) look(ctx context.Context) {
 		w.oracle = nil
 		return
 	}
-	o := NewOracle(v, func() Converter { return view.New(w.source).Pod }, w.oracle)
-	o.Warm()
+	o := NewOracle(v, func() Converter { return view.New(w.source).Pod }, w.clock, w.oracle)
 	w.oracle = o
 }
 

@@ -51,7 +51,7 @@ type fit struct {
 // compile groups the pods and matches every class with every pool.
 func (s *solver) compile() {
 	for i, p := range s.in.View.Pools {
-		s.pools = append(s.pools, preparePool(p, i))
+		s.pools = append(s.pools, preparePool(p, i, s.in.Known))
 	}
 	s.byClass = map[demandKey]*demand{}
 	for _, p := range s.in.Pods {

@@ -25,6 +25,8 @@ type Input struct {
 	Barred []Bar
 	// MaxOfferings bounds the offerings of one launch; 0 means DefaultMaxOfferings.
 	MaxOfferings int
+	// Known is what earlier plans have worked out of the same pools; nil for nothing.
+	Known *Memo
 }
 
 // DefaultMaxOfferings is how many offerings a launch carries: Karpenter's 60, which keeps a CreateFleet request
@@ -141,6 +143,9 @@ const (
 	LimitReached   Reason = "LimitReached"
 	Refused        Reason = "RefusedByScheduler"
 )
+
+// Nearer reports whether a pool that fails for this reason came nearer than one that fails for the other.
+func (r Reason) Nearer(than Reason) bool { return r.rank() > than.rank() }
 
 // rank orders reasons by how far the pool came.
 func (r Reason) rank() int {

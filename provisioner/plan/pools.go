@@ -16,11 +16,9 @@ import (
 // pool is a capacity.Pool prepared for one Solve.
 type pool struct {
 	*capacity.Pool
+	*derived
+
 	index     int
-	open      capacity.Set         // offerings the pool may buy now
-	free      []capacity.Resources // by type: allocatable without the daemonset pods
-	overhead  []capacity.Resources // by type: the daemonset pods
-	largest   capacity.Resources   // the most any type has of each resource
 	left      limit
 	minValues bool // a requirement has a floor on how many values stay possible
 
@@ -36,6 +34,20 @@ type pool struct {
 	preferences map[string]capacity.Set
 	// sales are offerings spelled out, by their numbers.
 	sales map[string][3]capacity.Requirement
+}
+
+// derived is what follows from the pool alone. It is not changed once it is made.
+type derived struct {
+	open capacity.Set // offerings the pool may buy now
+	*rooms
+}
+
+// rooms are what nodes have, by type. Pools that differ in other things share them.
+type rooms struct {
+	free     []capacity.Resources // allocatable without the daemonset pods
+	overhead []capacity.Resources // the daemonset pods
+	largest  capacity.Resources   // the most any type has of each resource
+	most     capacity.Resources   // the same beside the daemonset pods
 }
 
 // mask is a set of offerings of one pool. Equal sets of a pool are one mask.
@@ -82,58 +94,65 @@ func keyOf(r capacity.Resources) resourceKey {
 	return k
 }
 
-func preparePool(p *capacity.Pool, index int) *pool {
+func preparePool(p *capacity.Pool, index int, known *Memo) *pool {
 	q := &pool{
-		Pool: p, index: index, left: limitOf(p), masks: map[string]*mask{}, terms: map[string]fit{},
+		Pool: p, derived: known.of(p), index: index, left: limitOf(p), masks: map[string]*mask{}, terms: map[string]fit{},
 		sized: map[sizedKey]*mask{}, spots: map[spotKey]*mask{}, values: map[spotKey][]string{}, daemonsAt: map[*capacity.Class]capacity.Set{}, preferences: map[string]capacity.Set{}, sales: map[string][3]capacity.Requirement{},
 	}
-	if p.Blocked != "" || p.Catalog == nil {
-		return q
-	}
-	q.open = p.Catalog.Match(p.Requirements)
-	if p.Available != nil {
-		q.open = q.open.And(p.Available)
-	}
-	q.minValues = q.picky()
-	q.daemons()
+	q.minValues = p.Blocked == "" && p.Catalog != nil && q.picky()
 	return q
 }
 
-// daemons computes what the daemonset pods take of each type. A daemonset whose terms name no label that differs
+func derive(p *capacity.Pool) *derived {
+	d := &derived{rooms: &rooms{}}
+	if p.Blocked != "" || p.Catalog == nil {
+		return d
+	}
+	d.open = p.Catalog.Match(p.Requirements)
+	if p.Available != nil {
+		d.open = d.open.And(p.Available)
+	}
+	d.rooms = roomsOf(p)
+	return d
+}
+
+// roomsOf computes what the daemonset pods take of each type. A daemonset whose terms name no label that differs
 // between types takes the same everywhere, which is nearly all of them.
-func (q *pool) daemons() {
-	n := len(q.Catalog.Types)
-	q.free, q.overhead = make([]capacity.Resources, n), make([]capacity.Resources, n)
+func roomsOf(p *capacity.Pool) *rooms {
+	n := len(p.Catalog.Types)
+	r := &rooms{free: make([]capacity.Resources, n), overhead: make([]capacity.Resources, n)}
 	var same capacity.Resources
 	var differ []*capacity.Class
-	for _, d := range q.Daemons {
-		if q.uniform(d) {
-			if q.Runs(d, q.Catalog.Types[0], nil) {
+	for _, d := range p.Daemons {
+		if uniform(p, d) {
+			if p.Runs(d, p.Catalog.Types[0], nil) {
 				same = same.Add(d.Requests)
 			}
 			continue
 		}
 		differ = append(differ, d)
 	}
-	for i, t := range q.Catalog.Types {
+	for i, t := range p.Catalog.Types {
 		over := same
 		for _, d := range differ {
-			if q.Runs(d, t, nil) {
+			if p.Runs(d, t, nil) {
 				over = over.Add(d.Requests)
 			}
 		}
-		q.overhead[i], q.largest = over, q.largest.Max(t.Capacity)
-		q.free[i] = t.Allocatable.Sub(over)
+		r.overhead[i], r.largest = over, r.largest.Max(t.Capacity)
+		r.free[i] = t.Allocatable.Sub(over)
+		r.most = r.most.Max(r.free[i])
 	}
+	return r
 }
 
-func (q *pool) uniform(d *capacity.Class) bool {
-	if len(q.Catalog.Types) == 0 {
+func uniform(p *capacity.Pool, d *capacity.Class) bool {
+	if len(p.Catalog.Types) == 0 {
 		return false
 	}
 	for _, term := range d.Terms {
 		for key := range term {
-			if q.Catalog.Defines(key) {
+			if p.Catalog.Defines(key) {
 				return false
 			}
 		}

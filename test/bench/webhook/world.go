@@ -57,8 +57,7 @@ func newWorld(ctx context.Context) (*world, error) {
 		v.Pools = append(v.Pools, builder.CapacityPool(name, cat).Require(capacity.In("team", fmt.Sprint(i%10)), capacity.In("kubernetes.io/arch", arch)).Obj())
 		in.Pools = append(in.Pools, builder.NodePool(name).Obj())
 	}
-	w.oracle = webhook.NewOracle(v, func() webhook.Converter { return view.New(view.Source{}).Pod }, nil)
-	w.oracle.Warm()
+	w.oracle = webhook.NewOracle(v, func() webhook.Converter { return view.New(view.Source{}).Pod }, clock.RealClock{}, nil)
 	in.Oracle = w.oracle
 	for i := range policies {
 		p := &v1alpha1.WorkloadPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("policy-%d", i)}, Spec: rules.Builtin()}
