@@ -18,14 +18,16 @@ import (
 )
 
 // A group that asks for one topology domain is planned as if its pods selected one value of the label: the value in which
-// most of them get a place, and of several such the cheapest. The value stands for as long as any of them has a place.
+// most of them get a place, and of several such the cheapest. The value stands for as long as any of them has a place;
+// where members run is what the scheduler goes by, and so it comes first.
 
 // together is a group of a batch that has to be in one domain.
 type together struct {
 	group *group
 	uids  []types.UID // of its members in the batch
-	value string      // decided by where members have their places, "" if none has
+	value string      // decided when members got their places, "" if none has
 	claim string      // of a member that has a place, "" if none has
+	nodes []string    // of members that are scheduled, sorted
 }
 
 // domains finds the groups of the batch that have to be in one domain each.
@@ -52,9 +54,10 @@ func (l *ledger) domains(pods []*capacity.Pod) []together {
 					t.claim = m.claim
 				}
 			}
-			if t.claim != "" || e.group.bound > 0 {
+			if t.claim != "" {
 				t.value = e.group.value
 			}
+			t.nodes = slices.Sorted(maps.Values(e.group.scheduled))
 			out = append(out, t)
 		}
 		out[i].uids = append(out[i].uids, q.UID)
@@ -77,7 +80,7 @@ func (p *Provisioner) keepTogether(ctx context.Context, v *capacity.View, pods [
 	}
 	moved := map[types.UID]*capacity.Pod{}
 	for _, t := range groups {
-		value := cmp.Or(t.value, domainOf(v, t.claim, t.group.domain))
+		value := cmp.Or(p.domainOfNodes(t.nodes, t.group.domain), t.value, domainOf(v, t.claim, t.group.domain))
 		if value == "" {
 			value = p.chooseDomain(v, t, objects)
 			log.FromContext(ctx).Info("chose a domain for a pod group", "podGroup", t.group.key, "key", t.group.domain, "domain", value, "pods", len(t.uids))
@@ -159,6 +162,16 @@ func domainsOf(v *capacity.View, key string) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
+}
+
+// domainOfNodes is the domain that scheduled members are in, "" if there are none.
+func (p *Provisioner) domainOfNodes(nodes []string, key string) string {
+	for _, name := range slices.Compact(nodes) {
+		if n, err := p.nodes.Get(name); err == nil && n.Labels[key] != "" {
+			return n.Labels[key]
+		}
+	}
+	return ""
 }
 
 // domainOf is the domain of the claim's node, "" if that is not decided.

@@ -26,18 +26,24 @@ const groupPatience = 2 * time.Minute
 // group is a set of pods that are only of use together.
 type group struct {
 	key     types.NamespacedName
-	least   int // this many of its members have to have a node, bound ones included
+	least   int // this many of its members have to have a node, scheduled ones included
 	members map[types.UID]*entry
 	// domain is the node label all members have to agree on, "" for none; value is the one that was chosen.
 	domain, value string
-	bound         int       // members that have been bound
-	short         time.Time // since when it has had some room, and too little; zero if it has not
+	// scheduled are the members that have a node, with its name: as the scheduler counted them when the group last failed, and
+	// what pods have told since. Not all of them need ever have been members here.
+	scheduled map[types.UID]string
+	short     time.Time // since when it has had some room, and too little; zero if it has not
 }
 
 // OfferGroup takes the members of a group that fit on no node together, as Offer takes a pod. domain is the node label whose
-// value has to be the same for all of them, "" for none.
-func (p *Provisioner) OfferGroup(key types.NamespacedName, least int, domain string, pods []*corev1.Pod) (parked bool) {
-	fresh, parked := p.ledger.offerGroup(group{key: key, least: least, domain: domain}, pods, p.Clock.Now())
+// value has to be the same for all of them, "" for none. scheduled are the members that have a node already.
+func (p *Provisioner) OfferGroup(key types.NamespacedName, least int, domain string, scheduled, pods []*corev1.Pod) (parked bool) {
+	on := make(map[types.UID]string, len(scheduled))
+	for _, pod := range scheduled {
+		on[pod.UID] = pod.Spec.NodeName
+	}
+	fresh, parked := p.ledger.offerGroup(group{key: key, least: least, domain: domain, scheduled: on}, pods, p.Clock.Now())
 	for _, pod := range fresh {
 		p.batch.Add(pod)
 	}
@@ -60,7 +66,7 @@ func (l *ledger) offerGroup(as group, pods []*corev1.Pod, now time.Time) (fresh 
 		g = &group{key: as.key, members: map[types.UID]*entry{}}
 		l.groups[as.key] = g
 	}
-	g.least, g.domain = as.least, as.domain
+	g.least, g.domain, g.scheduled = as.least, as.domain, as.scheduled
 	for _, pod := range pods {
 		if e := l.pods[pod.UID]; e != nil {
 			e.group, g.members[pod.UID] = g, e
@@ -69,30 +75,47 @@ func (l *ledger) offerGroup(as group, pods []*corev1.Pod, now time.Time) (fresh 
 	return fresh, parked
 }
 
-// leaveGroup notes that a member is bound or gone. l.mu is held.
-func (l *ledger) leaveGroup(e *entry, bound bool) {
+// leaveGroup notes that a member is bound to the node or, if that is "", gone. l.mu is held.
+func (l *ledger) leaveGroup(e *entry, node string) {
 	g := e.group
 	if g == nil {
 		return
 	}
 	delete(g.members, e.pod.UID)
-	if bound {
-		g.bound++
+	if node != "" {
+		g.scheduled[e.pod.UID] = node
 	}
 	if len(g.members) == 0 {
 		delete(l.groups, g.key)
 	}
 }
 
-// planned is how many of the group's members have a place.
-func (g *group) planned() int {
-	n := g.bound
-	for _, e := range g.members {
-		if e.state == planned {
-			n++
+// left notes that a pod that may have been scheduled is gone.
+func (l *ledger) left(pod *corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g := l.groups[groupOfPod(pod)]; g != nil {
+		delete(g.scheduled, pod.UID)
+	}
+}
+
+// groupOfPod is the pod group a pod says it is of, with no name if it says none.
+func groupOfPod(pod *corev1.Pod) types.NamespacedName {
+	if s := pod.Spec.SchedulingGroup; s != nil && s.PodGroupName != nil {
+		return types.NamespacedName{Namespace: pod.Namespace, Name: *s.PodGroupName}
+	}
+	return types.NamespacedName{}
+}
+
+// places are how many of the group's members have a node or a claim, and how many of these a node.
+func (g *group) places() (all, scheduled int) {
+	all = len(g.scheduled)
+	for uid, e := range g.members {
+		if _, counted := g.scheduled[uid]; e.state == planned && !counted { // a scheduler assumes pods before they are bound
+			all++
 		}
 	}
-	return n
+	return all, len(g.scheduled)
 }
 
 // incomplete finds the pods of a plan whose groups do not get enough places by it, with what to tell them.
@@ -119,7 +142,8 @@ func (l *ledger) incomplete(r *plan.Result) map[types.UID]string {
 	}
 	out := map[types.UID]string{}
 	for g, n := range places {
-		if have := n + g.planned(); have < g.least {
+		all, _ := g.places()
+		if have := n + all; have < g.least {
 			for uid := range g.members {
 				out[uid] = fmt.Sprintf("nodes can be had for %d pods of pod group %q only, and it needs %d", have, g.key, g.least)
 			}
@@ -159,10 +183,11 @@ func (l *ledger) together(pods []*corev1.Pod) []*corev1.Pod {
 			continue
 		}
 		seen[e.group] = true
-		ready, waiting := e.group.bound, false
-		for _, m := range e.group.members {
+		ready, waiting := len(e.group.scheduled), false
+		for uid, m := range e.group.members {
+			_, counted := e.group.scheduled[uid]
 			switch {
-			case m.state != planned:
+			case m.state != planned || counted:
 			case m.usable.IsZero():
 				waiting = true
 			default:
@@ -187,9 +212,9 @@ func (l *ledger) giveUp(now time.Time) map[types.NamespacedName][]*corev1.Pod {
 	defer l.mu.Unlock()
 	out := map[types.NamespacedName][]*corev1.Pod{}
 	for key, g := range l.groups {
-		have := g.planned()
+		have, scheduled := g.places()
 		switch {
-		case have == g.bound || have >= g.least:
+		case have == scheduled || have >= g.least:
 			g.short = time.Time{}
 			continue
 		case g.short.IsZero():

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -28,15 +29,49 @@ func (b *bed) offerGroup(least, n int, more ...*corev1.Pod) []*corev1.Pod {
 func (b *bed) offerGroupIn(domain string, least, n int, more ...*corev1.Pod) []*corev1.Pod {
 	pods := more
 	for i := range n {
-		pods = append(pods, pod(fmt.Sprintf("t-%d", i), "15"))
+		pods = append(pods, member(fmt.Sprintf("t-%d", i)))
 	}
+	b.failTogether(domain, least, pods...)
+	return pods
+}
+
+// failTogether has the members of a group fail in one cycle. Those that the cluster has on nodes are there beside them.
+func (b *bed) failTogether(domain string, least int, pods ...*corev1.Pod) (parked bool) {
+	b.t.Helper()
 	for _, p := range pods {
 		b.cluster.Put(p)
 	}
-	b.OfferGroup(trainers, least, domain, pods)
+	parked = b.OfferGroup(trainers, least, domain, b.scheduled(), pods)
 	b.Drained()
 	b.pass(10 * time.Millisecond)
-	return pods
+	return parked
+}
+
+// scheduled are the members of the group that the cluster has on nodes.
+func (b *bed) scheduled() (out []*corev1.Pod) {
+	all, err := b.Pods.List(labels.Everything())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, p := range all {
+		if groupOfPod(p) == trainers && p.Spec.NodeName != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// member is a pod of the group that needs a node of its own.
+func member(name string) *corev1.Pod {
+	p := pod(name, "15")
+	p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &trainers.Name}
+	return p
+}
+
+// end has a pod deleted.
+func (b *bed) end(p *corev1.Pod) {
+	b.cluster.Delete(p)
+	b.onPod(b.ctx, p, true, false)
 }
 
 // arrive makes the node of a claim usable.
@@ -81,6 +116,49 @@ func TestGroupIsLetGoTogether(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLostMemberIsReplaced checks that members which have a node count, whoever saw them bound.
+func TestLostMemberIsReplaced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		least  int
+		before func(b *bed) // brings some of the group's pods onto nodes
+		fail   string
+		bought bool
+	}{
+		"all were bound, one is gone": {3, func(b *bed) {
+			for i, p := range b.offerGroup(3, 3) {
+				b.arrive(b.written()[i], fmt.Sprintf("n%d", i))
+				b.bind(p, fmt.Sprintf("n%d", i))
+			}
+			b.end(member("t-2"))
+		}, "t-3", true},
+		"bound before this process began": {3, func(b *bed) {
+			b.bind(member("t-0"), "n0")
+			b.bind(member("t-1"), "n1")
+		}, "t-2", true},
+		"one of those that were bound is gone, too": {4, func(b *bed) {
+			b.offerGroup(4, 4)
+			for i := range 2 {
+				b.arrive(b.written()[i], fmt.Sprintf("n%d", i))
+				b.bind(member(fmt.Sprintf("t-%d", i)), fmt.Sprintf("n%d", i))
+			}
+			b.end(member("t-0")) // it was bound
+			b.end(member("t-2")) // it was not
+		}, "t-4", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				b.run()
+				tc.before(b)
+				b.take()
+				b.failTogether("", tc.least, member(tc.fail))
+				if e, _ := b.ledger.get(types.UID(tc.fail)); (e.state == planned) != tc.bought {
+					t.Errorf("planned: %v, want %v:\n%s", e.state == planned, tc.bought, strings.Join(b.take(), "\n"))
+				}
+			})
+		})
+	}
 }
 
 func TestGroupIsBoughtForWholeOrNotAtAll(t *testing.T) {
@@ -203,6 +281,21 @@ func TestGroupStaysInItsDomain(t *testing.T) {
 			if got := zonesOf(c); got != "a" {
 				t.Errorf("claim in zones %q, want a, where the group is", got)
 			}
+		}
+	})
+}
+
+// TestReplacementIsInTheDomainOfTheGroup checks that members which run already decide where further ones are bought, even
+// for a process that did not buy for them.
+func TestReplacementIsInTheDomainOfTheGroup(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.cluster.Sell(builder.DefaultClass, builder.Catalog(builder.InstanceType("m5.4xlarge").CPU("16").Memory("64Gi").OnDemand(0.8, "a").OnDemand(0.9, "b")))
+		b.run()
+		b.cluster.Put(builder.Node("n0").CPU("16").Memory("64Gi").Label(corev1.LabelTopologyZone, "b").Obj())
+		b.bind(member("t-0"), "n0")
+		b.failTogether(corev1.LabelTopologyZone, 2, member("t-1"))
+		if got := zonesOf(b.claim()); got != "b" {
+			t.Errorf("claim in zones %q, want b, where the group runs", got)
 		}
 	})
 }

@@ -299,7 +299,7 @@ func (l *ledger) remove(uid types.UID, node string) (claim string, known bool) {
 	if node != "" && node == l.joined[claim] {
 		l.lifted = lifted // the room is used, not free
 	}
-	l.leaveGroup(e, node != "")
+	l.leaveGroup(e, node)
 	delete(l.pods, uid)
 	return claim, true
 }

@@ -118,6 +118,7 @@ func (p *Provisioner) onPod(ctx context.Context, obj any, deleted, fresh bool) {
 		p.serve(pod)
 	}
 	if ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; (deleted || ended) && pod.Spec.NodeName != "" {
+		p.ledger.left(pod)
 		p.freed.note(pod.Spec.NodeName)
 	}
 	if fresh && !deleted && pod.Spec.NodeName != "" && p.ledger.busy() {

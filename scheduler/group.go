@@ -19,8 +19,9 @@ import (
 type GroupSink interface {
 	// OfferGroup hands over the members of a group that have no node, under the rules of [Sink]. At least so many of the
 	// group's members have to have a node for any of them to be of use, and all of these nodes the same value of the label
-	// domain, if that is not "". parked says that all of them are.
-	OfferGroup(group types.NamespacedName, least int, domain string, pods []*corev1.Pod) (parked bool)
+	// domain, if that is not "". scheduled are the members that have a node, as the scheduler counts them: those that it has
+	// assumed there included. parked says that all of pods are.
+	OfferGroup(group types.NamespacedName, least int, domain string, scheduled, pods []*corev1.Pod) (parked bool)
 }
 
 // RunPodGroupPostFilterPlugins offers the pods of a group together, when nothing else helps it. The scheduler calls it for
@@ -44,7 +45,7 @@ func (p *Plugin) offerGroup(ctx context.Context, info fwk.PodGroupInfo) string {
 		p.core.Gate.enter(pod)
 	}
 	key := types.NamespacedName{Namespace: info.GetNamespace(), Name: info.GetName()}
-	if !p.core.Groups.OfferGroup(key, least(group), domain(group), pods) {
+	if !p.core.Groups.OfferGroup(key, least(group), domain(group), p.scheduled(key), pods) {
 		for _, pod := range pods {
 			p.core.Gate.pass(pod.UID)
 		}
@@ -58,6 +59,15 @@ func (p *Plugin) offerGroup(ctx context.Context, info fwk.PodGroupInfo) string {
 	}
 	go p.handle.Activate(klog.FromContext(ctx), all) // see Core.offer
 	return fmt.Sprintf("waiting for Slipway to provide nodes for %d pods of the group", len(pods))
+}
+
+// scheduled are the members of a group that have a node: what the scheduler itself holds against the group's minimum.
+func (p *Plugin) scheduled(group types.NamespacedName) []*corev1.Pod {
+	state, err := p.handle.SnapshotSharedLister().PodGroupStates().Get(group.Namespace, group.Name)
+	if err != nil {
+		return nil // the group is gone
+	}
+	return state.ScheduledPods()
 }
 
 // unsupported says why no nodes are bought for a group, "" if they are.

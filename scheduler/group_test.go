@@ -23,13 +23,18 @@ type fakeGroups struct {
 	mu     sync.Mutex
 	least  int
 	domain string
+	on     []string // the nodes of scheduled members
 	pods   []string
 }
 
-func (g *fakeGroups) OfferGroup(_ types.NamespacedName, least int, domain string, pods []*corev1.Pod) bool {
+func (g *fakeGroups) OfferGroup(_ types.NamespacedName, least int, domain string, scheduled, pods []*corev1.Pod) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.least, g.domain, g.pods = least, domain, nil
+	g.least, g.domain, g.on, g.pods = least, domain, nil, nil
+	for _, p := range scheduled {
+		g.on = append(g.on, p.Spec.NodeName)
+	}
+	slices.Sort(g.on)
 	for _, p := range pods {
 		g.pods = append(g.pods, p.Name)
 	}
@@ -41,6 +46,16 @@ func (g *fakeGroups) offered() (int, []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.least, g.pods
+}
+
+// scheduled are the nodes of scheduled members when the pod was last offered, nil if it was not.
+func (g *fakeGroups) scheduled(pod string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !slices.Contains(g.pods, pod) {
+		return nil
+	}
+	return g.on
 }
 
 func trainers(gang int32) *schedulingv1beta1.PodGroup {
@@ -71,6 +86,16 @@ func TestPodGroup(t *testing.T) {
 	h.addNode(node("n2", "4"))
 	h.gate.Release("uid-a", "uid-b")
 	h.eventually("both are bound", func() bool { return h.pod("a").Spec.NodeName != "" && h.pod("b").Spec.NodeName != "" })
+
+	if err := h.client.CoreV1().Pods("ns").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again := podWith("a-again", "5")
+	again.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("train")}
+	h.create(again)
+	h.eventually("a replacement is offered, with who is there", func() bool {
+		return slices.Equal(groups.scheduled("a-again"), []string{h.pod("b").Spec.NodeName})
+	})
 }
 
 // TestTopologyOfPodGroups checks what is asked for, and what is refused with a reason.

@@ -62,9 +62,9 @@ func (s *lateSink) Offer(pod *corev1.Pod, taken func(node string) bool) (parked 
 }
 
 // OfferGroup implements scheduler.GroupSink.
-func (s *lateSink) OfferGroup(group types.NamespacedName, least int, domain string, pods []*corev1.Pod) bool {
+func (s *lateSink) OfferGroup(group types.NamespacedName, least int, domain string, scheduled, pods []*corev1.Pod) bool {
 	p := s.p.Load()
-	return p != nil && p.OfferGroup(group, least, domain, pods)
+	return p != nil && p.OfferGroup(group, least, domain, scheduled, pods)
 }
 
 // Kept implements scheduler.Reservations.
