@@ -24,6 +24,7 @@ func FuzzSolve(f *testing.F) {
 	f.Add(uint64(23), int64(-1), int64(math.MinInt64), int64(-5))
 	f.Add(uint64(42), int64(0), int64(0), int64(1))
 	f.Add(uint64(99), int64(1_000_000), int64(1), int64(3))
+	f.Add(uint64(506), int64(839), int64(1<<30), int64(91)) // a zone with none but a node that a class's affinity refuses
 	f.Fuzz(func(t *testing.T, seed uint64, cpu, memory, gpus int64) {
 		in := randomInput(seed)
 		odd := builder.Class("odd").Obj()

@@ -197,15 +197,22 @@ type site struct {
 	zones []string // possible zones
 	pods  []*capacity.Class
 	fresh int // how many of the last pods were placed by the plan
+	node  *capacity.Node
+}
+
+// counts reports whether the site is one of those a spread of the class looks at: a node that the class's node affinity
+// refuses is none, and its zone is no domain because of it (nodeAffinityPolicy Honor, the default).
+func (s *site) counts(c *capacity.Class, sp capacity.Spread) bool {
+	return !sp.HonorAffinity || s.node.Satisfies(c.NodeTerms)
 }
 
 // topologyHolds checks the required topology rules of every placed pod against the final state, independently of how the
-// planner counts: zone spread within its skew over all zones in use or on offer, anti-affinity both ways, affinity.
+// planner counts: zone spread within its skew over all zones in use that count, anti-affinity both ways, affinity.
 func topologyHolds(in plan.Input, r plan.Result) error {
 	var sites []*site
 	byNode := map[*capacity.Node]*site{}
 	for _, n := range in.View.Nodes {
-		s := &site{zones: []string{n.Labels[corev1.LabelTopologyZone]}}
+		s := &site{zones: []string{n.Labels[corev1.LabelTopologyZone]}, node: n}
 		for c, k := range n.Pods {
 			for range k {
 				s.pods = append(s.pods, c)
@@ -219,7 +226,7 @@ func topologyHolds(in plan.Input, r plan.Result) error {
 		byNode[p.Node].fresh++
 	}
 	for _, l := range r.Launches {
-		s := &site{zones: l.Requirements[corev1.LabelTopologyZone].Values()}
+		s := &site{zones: l.Requirements[corev1.LabelTopologyZone].Values(), node: &capacity.Node{Labels: l.Labels()}}
 		for _, p := range l.Pods {
 			s.pods = append(s.pods, p.Class)
 			s.fresh++
@@ -273,6 +280,9 @@ func podHolds(sites []*site, s *site, i int) error {
 		counts := map[string]int{}
 		for k, o := range sites {
 			d := fmt.Sprint(k)
+			if !o.counts(c, sp) {
+				continue
+			}
 			if sp.Key == corev1.LabelTopologyZone {
 				if len(o.zones) != 1 {
 					continue
