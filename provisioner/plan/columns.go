@@ -31,6 +31,7 @@ const (
 	maxColumnRounds = 400
 	columnsARound   = 24
 	enoughColumns   = 2 * columnsARound // of those found
+	columnEffort    = 100               // of a quick filling
 	firstEffort     = 200
 	roughEffort     = 40 // where sizes had to be put together: the program is about right only anyway
 	deepEffort      = 16 * firstEffort
@@ -208,32 +209,18 @@ func (p *program) extend() bool {
 }
 
 // price looks for columns at the given worths and adds the best of those that improve the solution; false if there are none. It
-// looks at the shapes that promise most first, and only until it has found enough.
+// fills the shapes that promise most first, quickly, and only until it has found enough; where that finds nothing they are
+// searched.
 func (p *program) price(worths []float64) bool {
 	for i, l := range p.lots {
 		l.value = max(worths[i], 0)
 	}
-	type found struct {
-		c     column
-		gains float64
-	}
-	var list []found
 	shapes, times := p.promising()
-	for _, s := range shapes {
-		if s.e <= 1+columnWorth || len(list) == p.enough() {
-			times = max(times, s.e) // the others promise less
-			break
-		}
-		takes, value, top := s.sack.run(s.sack.sh.cost*(1+columnWorth), p.effort)
-		p.k.fill.fills += 1 + (p.effort-s.sack.left)/firstEffort
-		times = max(times, min(top/s.sack.sh.cost, s.e))
-		if value <= s.sack.sh.cost*(1+columnWorth) {
-			continue
-		}
-		c := p.column(s.sack.sh, takes)
-		if gains := -p.m.reduced(&c); gains > columnWorth {
-			list = append(list, found{c, gains})
-		}
+	list := p.quick(shapes)
+	if len(list) == 0 {
+		list, times = p.search(shapes, times)
+	} else {
+		times = max(times, shapes[0].e)
 	}
 	p.note(worths, times)
 	slices.SortStableFunc(list, func(a, b found) int { return cmp.Compare(b.gains, a.gains) })
@@ -241,6 +228,55 @@ func (p *program) price(worths []float64) bool {
 		p.m.columns = append(p.m.columns, f.c)
 	}
 	return len(list) > 0
+}
+
+// found is a column and what it gains, in parts of its cost.
+type found struct {
+	c     column
+	gains float64
+}
+
+// add adds a filling to the columns found, if it gains.
+func (p *program) add(list []found, sh *shape, takes []pieceTake) []found {
+	c := p.column(sh, takes)
+	if gains := -p.m.reduced(&c); gains > columnWorth {
+		list = append(list, found{c, gains})
+	}
+	return list
+}
+
+// quick finds columns by filling shapes densest pods first. It comes to fillings that leave no room sooner than the search, which
+// has a hard time where all pods are worth about what their room costs; but it says nothing where it finds none.
+func (p *program) quick(shapes []promise) (list []found) {
+	for _, s := range shapes {
+		if len(list) == p.enough() {
+			break
+		}
+		sh := s.sack.sh
+		if takes, value := p.k.fill.fill(sh, p.pieces, nil, sh.cost*(1+columnWorth), columnEffort); value > sh.cost*(1+columnWorth) {
+			list = p.add(list, sh, takes)
+		}
+	}
+	return list
+}
+
+// search finds columns by branch and bound, as far as the effort goes, and how many times its cost any node can be worth, those
+// not among the shapes included.
+func (p *program) search(shapes []promise, others float64) (list []found, times float64) {
+	times = others
+	for _, s := range shapes {
+		if len(list) == p.enough() {
+			return list, max(times, s.e) // the others promise less
+		}
+		sh := s.sack.sh
+		takes, value, top := s.sack.run(sh.cost*(1+columnWorth), p.effort)
+		p.k.fill.fills += 1 + (p.effort-s.sack.left)/firstEffort
+		times = max(times, min(top/sh.cost, s.e))
+		if value > sh.cost*(1+columnWorth) {
+			list = p.add(list, sh, takes)
+		}
+	}
+	return list, times
 }
 
 // enough is how many columns a round looks for.
@@ -269,6 +305,8 @@ func (p *program) promising() (list []promise, others float64) {
 		e := sack.glance(p.sorted) / sack.sh.cost
 		if e > 1+columnWorth {
 			e = sack.start(p.sorted) / sack.sh.cost
+		}
+		if e > 1+columnWorth {
 			list = append(list, promise{sack, e})
 		} else {
 			others = max(others, e)
@@ -281,7 +319,7 @@ func (p *program) promising() (list []promise, others float64) {
 // note remembers worths under which no node holds more than so many times its cost, if what they say all pods cost at least is
 // the most so far (Farley, 1990).
 func (p *program) note(worths []float64, times float64) {
-	if times <= 0 || !p.lots[0].exact {
+	if times <= 0 {
 		return
 	}
 	bound := 0.0
