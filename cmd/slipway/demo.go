@@ -11,13 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-sh/slipway/cmd/slipway/htmlreport"
 	"github.com/slipway-sh/slipway/test/cluster"
 	"github.com/slipway-sh/slipway/test/demo"
 )
 
 func demoCommand() *cobra.Command {
 	o := demo.Options{}
-	quiet := false
+	quiet, report := false, ""
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show Slipway at work on this machine, without a cloud account",
@@ -45,6 +46,14 @@ func demoCommand() *cobra.Command {
 			if quiet {
 				o.Log = io.Discard
 			}
+			if report != "" {
+				file, err := htmlreport.Open(report)
+				if err != nil {
+					return err
+				}
+				defer file.Discard()
+				o.Page = file
+			}
 			return demo.Run(cmd.Context(), o)
 		},
 	}
@@ -52,6 +61,7 @@ func demoCommand() *cobra.Command {
 	f.BoolVar(&o.Keep, "keep", false, "leave everything running at the end, until Ctrl-C")
 	f.BoolVar(&o.JSON, "json", false, "print the final table as JSON on standard output, the narration on standard error")
 	f.BoolVar(&quiet, "quiet", false, "print the final table only")
+	f.StringVar(&report, "report", "", "write a page about the run to this file (HTML, complete in itself): every pod's way, nodes, cost over time")
 	f.Uint64Var(&o.Seed, "seed", 1, "decides boot times and prices")
 	f.Float64Var(&o.Speed, "speed", 10, "how much faster than measured EC2 machines boot; 1 is real time")
 	f.Int32Var(&o.Replicas, "replicas", 100, "replicas of the second Deployment")

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-sh/slipway/cmd/slipway/htmlreport"
 	"github.com/slipway-sh/slipway/cmd/slipway/preview"
 )
 
@@ -30,6 +32,8 @@ type planOptions struct {
 	embedded bool
 	// consolidate asks what would be disrupted instead of what would be bought.
 	consolidate bool
+	report      string
+	page        *htmlreport.File
 	at          target
 }
 
@@ -58,6 +62,7 @@ func planCommand() *cobra.Command {
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "manifests: a file, a folder of *.yaml, *.yml and *.json, or - for standard input; may be repeated")
 	f.StringVarP(&o.output, "output", "o", "", "wide, json or yaml; a table if empty")
 	f.BoolVar(&o.live, "live", false, "plan on the cluster of the kubeconfig's current context")
+	f.StringVar(&o.report, "report", "", "also write a page about the plan to this file (HTML, complete in itself)")
 	f.BoolVar(&o.consolidate, "consolidate", false, "show what disruption would do and save")
 	f.BoolVar(&o.embedded, "embedded-prices", false, "with a cluster of us-east-1: take the embedded catalogue and ask nothing of AWS")
 	return cmd
@@ -71,6 +76,15 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	write, err := writer(cmd, o.output)
 	if err != nil {
 		return err
+	}
+	if o.report != "" {
+		if o.consolidate {
+			return errors.New("--report draws what would be bought: leave --consolidate out, or take -o json")
+		}
+		if o.page, err = htmlreport.Open(o.report); err != nil {
+			return err
+		}
+		defer o.page.Discard()
 	}
 	read := preview.ReadFiles
 	if o.consolidate {
@@ -113,10 +127,32 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err := write(report); err != nil {
 		return err
 	}
+	if o.page != nil {
+		if err := o.page.Save(outcome.Page(o.source(in))); err != nil {
+			return err
+		}
+	}
 	if len(report.Unplaced) > 0 {
 		return errUnplaced
 	}
 	return nil
+}
+
+// source says what was planned for.
+func (o *planOptions) source(in *preview.Input) string {
+	var parts []string
+	if len(o.files) > 0 {
+		parts = append(parts, "pods and pools of "+strings.Join(o.files, ", "))
+	} else {
+		parts = append(parts, "pods that wait")
+	}
+	if o.live {
+		parts = append(parts, "on the cluster at "+o.at.host)
+	}
+	if region := in.Region(); o.live && region != "" && !o.embedded {
+		return strings.Join(append(parts, "with what AWS sells in "+region), ", ")
+	}
+	return strings.Join(append(parts, "with the embedded catalogue of "+embeddedRegion), ", ")
 }
 
 // table is a report that can be printed for people.

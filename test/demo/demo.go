@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/slipway-sh/slipway/cmd/slipway/htmlreport"
 	samples "github.com/slipway-sh/slipway/manifests/samples"
 	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/cluster"
@@ -36,6 +37,8 @@ type Options struct {
 	// Log receives the narration, Out the final table (JSON if JSON is set).
 	Log, Out io.Writer
 	JSON     bool
+	// Page is where the run is drawn, nil for nowhere.
+	Page *htmlreport.File
 }
 
 // deadline bounds one scale-up, in seconds of real boot time; divided by Speed, with a floor.
@@ -78,7 +81,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		return err
 	}
-	if err := d.report(); err != nil {
+	if err := d.report(ctx); err != nil {
 		return err
 	}
 	if o.Keep {

@@ -5,6 +5,7 @@ package demo
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -56,7 +57,7 @@ type Bought struct {
 	Price        float64 `json:"pricePerHour"`
 }
 
-func (d *demo) report() error {
+func (d *demo) report(ctx context.Context) error {
 	r := Report{KarpenterFixedWaits: ms(karpenterWaits), Speed: d.Speed}
 	for _, s := range d.steps {
 		r.Steps = append(r.Steps, StepReport{Name: s.name, Pods: s.replicas, Took: ms(s.took), Phases: phases(d.watch.Pods(s.prefix))})
@@ -74,6 +75,15 @@ func (d *demo) report() error {
 		return cmp.Or(cmp.Compare(a.InstanceType, b.InstanceType), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.CapacityType, b.CapacityType))
 	})
 	_, r.SecondLaunches = d.watch.Claims()
+	if d.Page != nil {
+		page, err := d.page(ctx, &r)
+		if err != nil {
+			return err
+		}
+		if err := d.Page.Save(page); err != nil {
+			return err
+		}
+	}
 	if d.JSON {
 		enc := json.NewEncoder(d.Out)
 		enc.SetIndent("", "  ")

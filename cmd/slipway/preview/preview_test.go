@@ -172,3 +172,28 @@ spec:
 		}
 	}
 }
+
+// The page has the nodes and pods of the plan.
+func TestPage(t *testing.T) {
+	in, err := ReadFiles([]string{write(t, map[string]string{"a.yaml": pool + "---" + workload("9", "1", "")})}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	market, err := Offline(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := Solve(t.Context(), in, market)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := o.Page("of a test")
+	pods, price := 0, 0.0
+	for i := range p.Nodes {
+		pods += len(p.Nodes[i].Pods)
+		price += p.Nodes[i].Price
+	}
+	if r := o.Report(); pods != 9 || len(p.Nodes) != len(r.Nodes) || price != r.Price || p.Nodes[0].CPU <= 0 || p.Nodes[0].Pods[0].Workload != "web" {
+		t.Errorf("the page has %d pods on %d nodes for %g, the report %d on %d for %g", pods, len(p.Nodes), price, r.Pods, len(r.Nodes), r.Price)
+	}
+}
