@@ -25,14 +25,16 @@ const groupPatience = 2 * time.Minute
 
 // group is a set of pods that are only of use together.
 type group struct {
-	key     types.NamespacedName
-	least   int // this many of its members have to have a node, scheduled ones included
+	key types.NamespacedName
+	// least is how many of its members have to have a node, scheduled ones included; 0 until the group has been offered.
+	least   int
 	members map[types.UID]*entry
 	// domain is the node label all members have to agree on, "" for none; value is the one that was chosen.
 	domain, value string
 	// scheduled are the members that have a node, with its name: as the scheduler counted them when the group last failed, and
 	// what pods have told since. Not all of them need ever have been members here.
 	scheduled map[types.UID]string
+	parked    bool      // its members' gates are closed
 	short     time.Time // since when it has had some room, and too little; zero if it has not
 }
 
@@ -50,29 +52,119 @@ func (p *Provisioner) OfferGroup(key types.NamespacedName, least int, domain str
 	return parked
 }
 
+// offerGroup is offer for all members at a time: they are parked together or not at all, because the scheduler tries none of
+// them while one is parked.
 func (l *ledger) offerGroup(as group, pods []*corev1.Pod, now time.Time) (fresh []*corev1.Pod, parked bool) {
-	parked = true
-	for _, pod := range pods {
-		is, _, news := l.offer(pod, now, nil)
-		parked = parked && is
-		if news {
-			fresh = append(fresh, pod)
-		}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := l.groups[as.key]
-	if g == nil {
-		g = &group{key: as.key, members: map[types.UID]*entry{}}
-		l.groups[as.key] = g
-	}
+	g := l.groupOf(as.key)
 	g.least, g.domain, g.scheduled = as.least, as.domain, as.scheduled
 	for _, pod := range pods {
-		if e := l.pods[pod.UID]; e != nil {
-			e.group, g.members[pod.UID] = g, e
+		e := l.pods[pod.UID]
+		if e == nil {
+			e = &entry{offered: now}
+			l.pods[pod.UID] = e
+		}
+		e.pod, e.group, g.members[pod.UID] = pod, g, e
+	}
+	// The time to bind begins when all may: until then a node that is usable is no use.
+	awaits, since := g.awaits()
+	for _, pod := range pods {
+		if e := l.pods[pod.UID]; e.state == planned && !awaits && (now.Sub(since) >= bindGrace || l.intruders[e.claim]) {
+			l.unassign(e)
+			e.state, e.offered = waiting, now
 		}
 	}
-	return fresh, parked
+	for _, e := range g.members {
+		if e.state == unplaced && !now.Before(e.retryAt) {
+			e.state = waiting
+		}
+	}
+	replans := g.replans()
+	for _, e := range g.members {
+		if e.state == unplaced && replans {
+			e.state = waiting // whoever is planned without it may lack it
+		}
+		if e.state == waiting {
+			fresh = append(fresh, e.pod) // the batch ignores a pod it has
+		}
+	}
+	sortPods(fresh)
+	g.parked, _ = g.awaits()
+	for _, pod := range pods {
+		l.pods[pod.UID].loose = !g.parked
+	}
+	return fresh, g.parked
+}
+
+// groupOf is the group of that name, a new one if there is none. l.mu is held.
+func (l *ledger) groupOf(key types.NamespacedName) *group {
+	g := l.groups[key]
+	if g == nil {
+		g = &group{key: key, members: map[types.UID]*entry{}, scheduled: map[types.UID]string{}}
+		l.groups[key] = g
+	}
+	return g
+}
+
+// regroup has a pod of an earlier process wait for the others of its group, if it is of one, although the group itself is not
+// known before it is offered. l.mu is held.
+func (l *ledger) regroup(e *entry) {
+	if key := groupOfPod(e.pod); e.group == nil && key.Name != "" {
+		e.group = l.groupOf(key)
+		e.group.members[e.pod.UID] = e
+	}
+}
+
+// known reports whether the group was offered to this process.
+func (g *group) known() bool { return g.least > 0 }
+
+// awaits reports whether a member is still to be planned or its node to become usable; if not, since is when the last of
+// the nodes did.
+func (g *group) awaits() (awaits bool, since time.Time) {
+	for _, e := range g.members {
+		switch {
+		case e.state == waiting, e.state == planned && e.usable.IsZero():
+			return true, time.Time{}
+		case e.state == planned && e.usable.After(since):
+			since = e.usable
+		}
+	}
+	return false, since
+}
+
+// replans reports whether a member waits to be planned.
+func (g *group) replans() bool {
+	for _, e := range g.members {
+		if e.state == waiting {
+			return true
+		}
+	}
+	return false
+}
+
+// comrades are the refused pods that are planned again with this one: itself and those of its group.
+func (e *entry) comrades() []*entry {
+	if e.group == nil {
+		return []*entry{e}
+	}
+	var out []*entry
+	for _, m := range e.group.members {
+		if m.state == unplaced {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// release returns the pods of all members, which are let go: one that stayed parked would hold up the others.
+func (g *group) release() []*corev1.Pod {
+	g.parked = false
+	out := make([]*corev1.Pod, 0, len(g.members))
+	for _, e := range g.members {
+		out = append(out, e.pod)
+	}
+	return out
 }
 
 // leaveGroup notes that a member is bound to the node or, if that is "", gone. l.mu is held.
@@ -82,6 +174,7 @@ func (l *ledger) leaveGroup(e *entry, node string) {
 		return
 	}
 	delete(g.members, e.pod.UID)
+	e.group = nil
 	if node != "" {
 		g.scheduled[e.pod.UID] = node
 	}
@@ -183,24 +276,23 @@ func (l *ledger) together(pods []*corev1.Pod) []*corev1.Pod {
 			continue
 		}
 		seen[e.group] = true
-		ready, waiting := len(e.group.scheduled), false
-		for uid, m := range e.group.members {
-			_, counted := e.group.scheduled[uid]
-			switch {
-			case m.state != planned || counted:
-			case m.usable.IsZero():
-				waiting = true
-			default:
-				ready++
-			}
+		awaits, _ := e.group.awaits()
+		if have, _ := e.group.places(); !awaits && have >= e.group.least {
+			out = append(out, e.group.release()...)
 		}
-		if waiting || ready < e.group.least {
-			continue
-		}
-		for _, m := range e.group.members {
-			if m.state == planned {
-				out = append(out, m.pod)
-			}
+	}
+	return out
+}
+
+// settled returns the members of parked groups for which nothing is on its way any more, and no room is held that the rest
+// might join; see giveUp.
+func (l *ledger) settled() (out []*corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.groups {
+		awaits, _ := g.awaits()
+		if have, scheduled := g.places(); g.parked && !awaits && (have >= g.least || have == scheduled) {
+			out = append(out, g.release()...)
 		}
 	}
 	return out
@@ -229,21 +321,26 @@ func (l *ledger) giveUp(now time.Time) map[types.NamespacedName][]*corev1.Pod {
 				l.unassign(e)
 				e.backoff = min(max(2*e.backoff, firstRetry), lastRetry)
 				e.state, e.retryAt = unplaced, now.Add(e.backoff)
-				out[key] = append(out[key], e.pod)
 			}
 		}
+		out[key] = g.release()
 	}
 	return out
 }
 
-// disband gives the room of groups back that have waited too long for the rest.
+// disband gives the room of groups back that have waited too long for the rest, and lets go those that wait for nothing.
 func (p *Provisioner) disband(ctx context.Context) {
 	for key, pods := range p.ledger.giveUp(p.Clock.Now()) {
 		log.FromContext(ctx).Info("a pod group has waited too long for the rest of its nodes and gives the others back", "podGroup", key, "pods", len(pods))
-		uids := make([]types.UID, len(pods))
-		for i, pod := range pods {
-			uids[i] = pod.UID
-		}
-		p.Gate.Release(uids...)
+		p.Gate.Release(uidsOf(pods)...)
 	}
+	p.Gate.Release(uidsOf(p.ledger.settled())...)
+}
+
+func uidsOf(pods []*corev1.Pod) []types.UID {
+	uids := make([]types.UID, len(pods))
+	for i, pod := range pods {
+		uids[i] = pod.UID
+	}
+	return uids
 }

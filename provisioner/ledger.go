@@ -107,6 +107,9 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) b
 		return true, "", true
 	}
 	e.pod = pod
+	if e.group != nil && !e.group.known() {
+		l.leaveGroup(e, "") // it failed alone: nothing keeps its group together
+	}
 	defer func() { e.loose = !parked }()
 	switch e.state {
 	case planned:
@@ -155,18 +158,6 @@ func (l *ledger) assign(claim, node string, pods []*corev1.Pod) {
 	delete(l.lists, claim)
 }
 
-// adopt plans pods of an earlier process onto its claim.
-func (l *ledger) adopt(claim, node string, pods []*corev1.Pod, now time.Time) {
-	l.mu.Lock()
-	for _, p := range pods {
-		if l.pods[p.UID] == nil {
-			l.pods[p.UID] = &entry{pod: p, offered: now}
-		}
-	}
-	l.mu.Unlock()
-	l.assign(claim, node, pods)
-}
-
 func (l *ledger) unassign(e *entry) {
 	if m := l.claims[e.claim]; m != nil {
 		if n := l.joined[e.claim]; n != "" {
@@ -208,9 +199,12 @@ func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 	l.mu.Lock()
 	var out []*corev1.Pod
 	for _, e := range l.pods {
-		if e.state == unplaced && (all || !now.Before(e.retryAt)) {
-			e.state, e.loose = waiting, true
-			out = append(out, e.pod)
+		if e.state != unplaced || !all && now.Before(e.retryAt) {
+			continue
+		}
+		for _, m := range e.comrades() {
+			m.state, m.loose = waiting, m.group == nil || !m.group.parked
+			out = append(out, m.pod)
 		}
 	}
 	l.mu.Unlock()
@@ -243,6 +237,11 @@ func (l *ledger) lost(claim string) []*corev1.Pod {
 		}
 		l.unassign(e)
 		e.state = waiting
+		if e.group != nil && !e.group.known() {
+			l.leaveGroup(e, "") // it comes with its group, whose least is known then
+			delete(l.pods, e.pod.UID)
+			return false
+		}
 		return true
 	})
 }

@@ -159,7 +159,7 @@ func TestLedgerLists(t *testing.T) {
 	p, q, r := pod("p", "1"), pod("q", "1"), pod("r", "1")
 	l.offer(p, now, nil)
 	l.offer(q, now.Add(time.Second), nil)
-	l.adopt("c", "n", []*corev1.Pod{r}, now)
+	l.adopt("c", "n", []*corev1.Pod{r}, now, true)
 	newer := p.DeepCopy()
 	newer.Labels = map[string]string{"newer": "true"}
 	l.offer(newer, now.Add(2*time.Second), nil)

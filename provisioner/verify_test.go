@@ -101,7 +101,7 @@ func TestHypotheses(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		r, pods := planOf()
 		reserved := pod("reserved", "1")
-		b.ledger.adopt("c1", "n1", []*corev1.Pod{reserved}, builder.Epoch())
+		b.ledger.adopt("c1", "n1", []*corev1.Pod{reserved}, builder.Epoch(), true)
 		onWay := builder.CapacityNode("n1").Pool("p", "c1").Phase(capacity.Launched).CPU("4").Pods(builder.Class("r").CPU("1").Obj(), 1).Obj()
 		onWay.Used.CPU += 250 // daemonset pods to come
 		v := &capacity.View{Nodes: []*capacity.Node{

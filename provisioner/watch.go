@@ -371,37 +371,3 @@ func (p *Provisioner) nominate(ctx context.Context, node string, pods []*corev1.
 		}
 	}
 }
-
-// adopt rebuilds the ledger from the claims of an earlier process.
-func (p *Provisioner) adopt(ctx context.Context) error {
-	var list karpv1.NodeClaimList
-	if err := p.Kube.List(ctx, &list); err != nil {
-		return fmt.Errorf("listing NodeClaims to take over: %w", err)
-	}
-	now := p.Clock.Now()
-	for i := range list.Items {
-		c := &list.Items[i]
-		if !c.DeletionTimestamp.IsZero() || c.Annotations[PodsAnnotation] == "" && c.Annotations[AheadAnnotation] == "" {
-			continue
-		}
-		var pods []*corev1.Pod
-		for _, key := range splitPods(c.Annotations[PodsAnnotation]) {
-			pod, err := p.Pods.Pods(key.Namespace).Get(key.Name)
-			if err == nil && pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && !c.CreationTimestamp.Before(&pod.CreationTimestamp) { // equal: creation times have whole seconds
-				pods = append(pods, pod)
-			}
-		}
-		if len(pods) == 0 {
-			p.ledger.again(c.Name) // pods of it that were still to come may never; see cancel
-			continue
-		}
-		name := c.Annotations[launch.NodeNameAnnotation]
-		p.ledger.adopt(c.Name, name, pods, now)
-		if name != "" {
-			p.nominate(ctx, name, pods)
-		}
-		p.check(ctx, c.Name)
-		log.FromContext(ctx).Info("took over a claim", "nodeClaim", c.Name, "node", name, "pods", len(pods))
-	}
-	return nil
-}
