@@ -301,6 +301,9 @@ func addInterruption(ctx context.Context, m manager.Manager, catalogs *ec2.Catal
 	if err := m.Add(interruption.NewPoller(reactor, n.cloud)); err != nil {
 		return fmt.Errorf("adding the instance status poller: %w", err)
 	}
+	if err := m.Add(interruption.NewBlockWatcher(reactor, n.cloud)); err != nil {
+		return fmt.Errorf("adding what watches the ends of capacity blocks: %w", err)
+	}
 	if n.queue == "" {
 		return nil
 	}

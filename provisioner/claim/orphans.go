@@ -31,7 +31,8 @@ type Rival interface {
 	Holder(ctx context.Context) (string, error)
 }
 
-// Collector ends instances without a claim and claims without an instance.
+// Collector ends instances without a claim and claims without an instance, and corrects the labels of those whose capacity
+// reservation has ended.
 type Collector struct {
 	Options
 	inventory Inventory
@@ -72,7 +73,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.endOrphans(ctx, instances, claims), c.endBereft(ctx, instances, claims))
+	return errors.Join(c.endOrphans(ctx, instances, claims), c.endBereft(ctx, instances, claims), c.demote(ctx, instances, claims))
 }
 
 func (c *Collector) claims(ctx context.Context, from client.Reader) ([]karpv1.NodeClaim, error) {

@@ -10,6 +10,7 @@
 //     rules work unchanged.
 //   - [Poller] asks EC2 for failing status checks and scheduled events, which
 //     reaches clusters without a queue.
+//   - [BlockWatcher] looks when capacity blocks end: nothing says so in time.
 //
 // The reaction has three steps, in this order:
 //

@@ -25,6 +25,8 @@ const (
 	InstanceStatus Kind = "instance_status"
 	SystemStatus   Kind = "system_status"
 	EventStatus    Kind = "event_status"
+	// BlockEnding comes from [BlockWatcher].
+	BlockEnding Kind = "capacity_block_ending"
 	// None is for messages that ask for nothing.
 	None Kind = "no_op"
 )
@@ -34,6 +36,7 @@ type notice struct {
 	kind      Kind
 	instances []string
 	at        time.Time // when AWS sent it
+	until     time.Time // when EC2 takes the instances, if the notice says
 }
 
 // envelope is what all EventBridge events have in common.

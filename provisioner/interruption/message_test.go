@@ -26,23 +26,23 @@ func TestParse(t *testing.T) {
 	}{
 		{
 			name: "spot interruption", body: event("aws.ec2", "EC2 Spot Instance Interruption Warning", `{"instance-id":"i-1","instance-action":"terminate"}`),
-			want: notice{SpotInterrupted, []string{"i-1"}, at},
+			want: notice{kind: SpotInterrupted, instances: []string{"i-1"}, at: at},
 		},
 		{
 			name: "rebalance", body: event("aws.ec2", "EC2 Instance Rebalance Recommendation", `{"instance-id":"i-1"}`),
-			want: notice{RebalanceRecommended, []string{"i-1"}, at},
+			want: notice{kind: RebalanceRecommended, instances: []string{"i-1"}, at: at},
 		},
 		{
 			name: "reservation", body: event("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning", `{"instance-id":"i-1","instance-action":"terminate"}`),
-			want: notice{ReservationInterrupted, []string{"i-1"}, at},
+			want: notice{kind: ReservationInterrupted, instances: []string{"i-1"}, at: at},
 		},
-		{name: "stopping", body: event("aws.ec2", "EC2 Instance State-change Notification", `{"instance-id":"i-1","state":"stopping"}`), want: notice{InstanceStopped, []string{"i-1"}, at}},
-		{name: "terminated", body: event("aws.ec2", "EC2 Instance State-change Notification", `{"instance-id":"i-1","state":"Terminated"}`), want: notice{InstanceTerminated, []string{"i-1"}, at}},
+		{name: "stopping", body: event("aws.ec2", "EC2 Instance State-change Notification", `{"instance-id":"i-1","state":"stopping"}`), want: notice{kind: InstanceStopped, instances: []string{"i-1"}, at: at}},
+		{name: "terminated", body: event("aws.ec2", "EC2 Instance State-change Notification", `{"instance-id":"i-1","state":"Terminated"}`), want: notice{kind: InstanceTerminated, instances: []string{"i-1"}, at: at}},
 		{name: "running asks for nothing", body: event("aws.ec2", "EC2 Instance State-change Notification", `{"instance-id":"i-1","state":"running"}`), want: notice{kind: None, at: at}},
 		{
 			name: "scheduled change", body: event("aws.health", "AWS Health Event",
 				`{"service":"EC2","eventTypeCategory":"scheduledChange","eventTypeCode":"AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED","affectedEntities":[{"entityValue":"i-1"},{"entityValue":"vol-1"},{"entityValue":"i-2"}]}`),
-			want: notice{ScheduledChange, []string{"i-1", "i-2"}, at},
+			want: notice{kind: ScheduledChange, instances: []string{"i-1", "i-2"}, at: at},
 		},
 		{name: "health of something else", body: event("aws.health", "AWS Health Event", `{"service":"RDS","eventTypeCategory":"scheduledChange"}`), want: notice{kind: None, at: at}},
 		{name: "another event", body: event("aws.ec2", "EBS Snapshot Notification", `{}`), want: notice{kind: None, at: at}},

@@ -253,6 +253,8 @@ func (r *Reactor) lastWords(n notice, c *karpv1.NodeClaim, replacements []string
 	switch {
 	case n.kind == InstanceStatus || n.kind == SystemStatus:
 		deadline = now
+	case !n.until.IsZero():
+		deadline = n.until
 	case spentOffering(n.kind) && n.at.IsZero():
 		deadline = now.Add(lead)
 	case spentOffering(n.kind):
@@ -308,6 +310,8 @@ func (r *Reactor) tell(ctx context.Context, kind Kind, c *karpv1.NodeClaim, node
 		r.event(c, node, corev1.EventTypeWarning, "SpotInterrupted", "Spot interruption warning was triggered")
 	case ReservationInterrupted:
 		r.event(c, node, corev1.EventTypeWarning, "CapacityReservationInstanceInterrupted", "Capacity Reservation interruption warning was triggered")
+	case BlockEnding:
+		r.event(c, node, corev1.EventTypeWarning, "CapacityBlockEnding", "The capacity block of the instance is about to end")
 	case RebalanceRecommended:
 		r.event(c, node, corev1.EventTypeNormal, "SpotRebalanceRecommendation", "Spot rebalance recommendation was triggered")
 	case ScheduledChange, EventStatus, InstanceStatus, SystemStatus:

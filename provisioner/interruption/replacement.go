@@ -186,7 +186,9 @@ func replacementName(c *karpv1.NodeClaim, n int) string {
 }
 
 // spentOffering reports whether the notice says that EC2 has no more of the offering.
-func spentOffering(kind Kind) bool { return kind == SpotInterrupted || kind == ReservationInterrupted }
+func spentOffering(kind Kind) bool {
+	return kind == SpotInterrupted || kind == ReservationInterrupted || kind == BlockEnding
+}
 
 // offeringOf is what the claim's instance was bought as.
 func offeringOf(c *karpv1.NodeClaim) capacity.OfferingKey {
