@@ -38,11 +38,23 @@ type options struct {
 	LogLevel                string
 }
 
-// parse reads flags and environment. Its errors name the flag.
+// configKind is that of the configuration file, docs/reference/configuration.md.
+const configKind = "ControllerConfiguration"
+
+// parse reads the configuration file, environment and flags. Its errors name the flag, variable or key.
 func parse(args []string, getenv func(string) string, usage io.Writer) (options, error) {
 	var o options
-	fs := flag.NewFlagSet("slipway-controller", flag.ContinueOnError)
+	fs := flags(&o)
 	fs.SetOutput(usage)
+	if err := settings.Parse(fs, configKind, args, getenv); err != nil {
+		return o, err
+	}
+	return o, o.Validate()
+}
+
+// flags are the process's, which set o.
+func flags(o *options) *flag.FlagSet {
+	fs := flag.NewFlagSet("slipway-controller", flag.ContinueOnError)
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file; if empty, the in-cluster credentials or ~/.kube/config")
 	fs.StringVar(&o.ClusterName, "cluster-name", "", "name of the EKS cluster; required")
 	fs.StringVar(&o.ClusterEndpoint, "cluster-endpoint", "", "URL of the API server for new nodes; if empty, EKS is asked")
@@ -62,11 +74,7 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.StringVar(&o.LeaderElectionName, "leader-election-name", "karpenter-leader-election", "name of the lease; Karpenter's own, so that only one of the two acts")
 	fs.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; if empty, the pod's own")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "debug, info or error")
-
-	if err := settings.Parse(fs, args, getenv); err != nil {
-		return o, err
-	}
-	return o, o.Validate()
+	return fs
 }
 
 // Validate checks the values; the error names every flag that is wrong.

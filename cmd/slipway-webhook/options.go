@@ -37,11 +37,26 @@ type options struct {
 	LogLevel        string
 }
 
-// parse reads flags and environment. Its errors name the flag.
+// configKind is that of the configuration file, docs/reference/configuration.md.
+const configKind = "WebhookConfiguration"
+
+// parse reads the configuration file, environment and flags. Its errors name the flag, variable or key.
 func parse(args []string, getenv func(string) string, usage io.Writer) (options, error) {
 	var o options
-	fs := flag.NewFlagSet("slipway-webhook", flag.ContinueOnError)
+	fs := flags(&o)
 	fs.SetOutput(usage)
+	if err := settings.Parse(fs, configKind, args, getenv); err != nil {
+		return o, err
+	}
+	if o.Identity == "" {
+		o.Identity, _ = os.Hostname() // a lease without a holder is as good
+	}
+	return o, o.Validate()
+}
+
+// flags are the process's, which set o.
+func flags(o *options) *flag.FlagSet {
+	fs := flag.NewFlagSet("slipway-webhook", flag.ContinueOnError)
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file; if empty, the in-cluster credentials or ~/.kube/config")
 	fs.StringVar(&o.Namespace, "namespace", "slipway-system", "Slipway's own namespace")
 	fs.StringVar(&o.Service, "service", "slipway-webhook", "name of the Service in front of the replicas; the certificate is for it")
@@ -59,14 +74,7 @@ func parse(args []string, getenv func(string) string, usage io.Writer) (options,
 	fs.StringVar(&o.Identity, "identity", "", "name of this replica in the lease; the host's name if empty")
 	fs.DurationVar(&o.LameDuck, "lame-duck", 15*time.Second, "how long requests are served after the signal to end")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "debug, info or error")
-
-	if err := settings.Parse(fs, args, getenv); err != nil {
-		return o, err
-	}
-	if o.Identity == "" {
-		o.Identity, _ = os.Hostname() // a lease without a holder is as good
-	}
-	return o, o.Validate()
+	return fs
 }
 
 // Validate checks the values; the error names every flag that is wrong.

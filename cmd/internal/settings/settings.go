@@ -18,26 +18,47 @@ import (
 // Kubeconfig is the flag without an environment variable of Slipway's: client-go reads KUBECONFIG itself.
 const Kubeconfig = "kubeconfig"
 
-// Parse reads flags, which override environment variables of the same name in upper case with underscores. Its errors name
-// the flag; flag.ErrHelp is one of them.
-func Parse(fs *flag.FlagSet, args []string, getenv func(string) string) error {
-	var invalid []error
-	fs.VisitAll(func(f *flag.Flag) {
-		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v := getenv(name); v != "" && f.Name != Kubeconfig {
-			if err := fs.Set(f.Name, v); err != nil {
-				invalid = append(invalid, fmt.Errorf("environment variable %s (flag --%s): %q: %w", name, f.Name, v, err))
-			}
-		}
-	})
+// Config is the flag that names the configuration file.
+const Config = "config"
+
+// Parse reads a configuration file of the kind (see [Read]), environment variables of the flags' names in upper case with
+// underscores, and flags; each overrides the one before. It adds the flag --config. Its errors name the flag, variable or key;
+// flag.ErrHelp is one of them.
+func Parse(fs *flag.FlagSet, kind string, args []string, getenv func(string) string) error {
+	file := fs.String("config", "", "configuration file ("+kind+" of "+APIVersion+"); environment and flags override it")
+	// 1. Flags: they name the file, and are set again at the end.
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return err
 		}
 		return unknown(fs, args, err)
 	}
+	var invalid []error
 	if fs.NArg() > 0 {
 		invalid = append(invalid, fmt.Errorf("unexpected argument %q", fs.Arg(0)))
+	}
+	given := map[string]string{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = f.Value.String() })
+	// 2. The file.
+	if *file != "" {
+		if err := Read(fs, kind, *file); err != nil {
+			invalid = append(invalid, err)
+		}
+	}
+	// 3. The environment.
+	fs.VisitAll(func(f *flag.Flag) {
+		name := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v := getenv(name); v != "" && f.Name != Kubeconfig && f.Name != Config {
+			if err := fs.Set(f.Name, v); err != nil {
+				invalid = append(invalid, fmt.Errorf("environment variable %s (flag --%s): %q: %w", name, f.Name, v, err))
+			}
+		}
+	})
+	// 4. The flags again.
+	for name, v := range given {
+		if err := fs.Set(name, v); err != nil {
+			invalid = append(invalid, fmt.Errorf("flag --%s: %q: %w", name, v, err))
+		}
 	}
 	return errors.Join(invalid...)
 }

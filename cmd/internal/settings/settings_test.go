@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 			fs.SetOutput(io.Discard)
 			got := fs.Int("how-many", 1, "")
 			file := fs.String(Kubeconfig, "", "")
-			err := Parse(fs, tt.args, func(k string) string { return tt.env[k] })
+			err := Parse(fs, "TestConfiguration", tt.args, func(k string) string { return tt.env[k] })
 			switch {
 			case tt.err == "" && err != nil:
 				t.Error(err)
@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 	}
 	fs := flag.NewFlagSet("test", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	if err := Parse(fs, []string{"--help"}, func(string) string { return "" }); !errors.Is(err, flag.ErrHelp) {
+	if err := Parse(fs, "TestConfiguration", []string{"--help"}, func(string) string { return "" }); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help gives %v, want flag.ErrHelp", err)
 	}
 }
