@@ -51,10 +51,12 @@ type Events interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
-// Options are what a Provisioner needs. All but Judge, Owners, Buffers and Metrics are required.
+// Options are what a Provisioner needs. All but Live, Judge, Owners, Buffers and Metrics are required.
 type Options struct {
 	// Kube reads NodePools, EC2NodeClasses and NodeClaims from a cache and writes NodeClaims.
-	Kube      client.Client
+	Kube client.Client
+	// Live reads NodeClaims from the API server, once, when this process begins to lead; nil to read them from Kube.
+	Live      client.Reader
 	Pods      corelisters.PodLister
 	Views     *view.Builder
 	Gate      Gate
@@ -103,6 +105,8 @@ type Provisioner struct {
 	// planning are the pods of the batch that is being planned.
 	planning map[types.UID]bool
 	freed    *freed
+	// adopted says that the claims of an earlier process have been taken over.
+	adopted bool
 	// held are stand-ins for pods that will move to claims on their way, see Hold.
 	held map[string][]*corev1.Pod
 	// free are the chunks of buffers on each claim.

@@ -40,7 +40,7 @@ func (p *Provisioner) Watch(ctx context.Context, in Informers) error {
 		Pods: in.Pods, Nodes: in.Nodes, Claims: in.Claims, Namespaces: in.Namespaces, CSINodes: in.CSINodes,
 		OnPod:   p.podEvents(ctx),
 		OnNode:  handler(func(obj any, deleted bool) { p.onNode(ctx, obj, deleted) }),
-		OnClaim: handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) }),
+		OnClaim: p.claimEvents(ctx),
 	})
 	if err != nil {
 		return err
@@ -95,6 +95,19 @@ func (p *Provisioner) podEvents(ctx context.Context) cache.ResourceEventHandler 
 			was, ok := old.(*corev1.Pod)
 			p.onPod(ctx, now, false, ok && was.Spec.NodeName == "")
 		},
+	}
+}
+
+// claimEvents tells apart that a claim is new.
+func (p *Provisioner) claimEvents(ctx context.Context) cache.ResourceEventHandler {
+	every := handler(func(obj any, deleted bool) { p.onClaim(ctx, obj, deleted) })
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			p.appeared(ctx, obj) // first: it goes by what is recent
+			p.onClaim(ctx, obj, false)
+		},
+		UpdateFunc: every.OnUpdate,
+		DeleteFunc: every.OnDelete,
 	}
 }
 

@@ -248,6 +248,7 @@ func newProvisioner(ctx context.Context, d dependencies, kube client.Client, m m
 	}
 	return provisioner.New(provisioner.Options{
 		Kube: kube,
+		Live: d.live,
 		Pods: core.Pods().Lister(),
 		Views: view.New(view.Source{
 			Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(), Namespaces: core.Namespaces().Lister(), LimitRanges: core.LimitRanges().Lister(),
