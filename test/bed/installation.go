@@ -22,7 +22,7 @@ import (
 // Installation is what a rendered installation says of Slipway's processes. Nothing here runs containers; the bed starts
 // the same programs with the same arguments, configuration and identity instead.
 type Installation struct {
-	// Rights are the documents that say what the service accounts may do.
+	// Rights are the documents that say what the service accounts may do, and the namespaces they are about.
 	Rights []byte
 	// SchedulerConfig is the KubeSchedulerConfiguration.
 	SchedulerConfig []byte
@@ -41,7 +41,7 @@ type container struct {
 func ReadInstallation(manifests []byte) (*Installation, error) {
 	in := &Installation{containers: map[string]container{}}
 	var rights [][]byte
-	rightsKinds := []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "FlowSchema"}
+	rightsKinds := []string{"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "FlowSchema"}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
 	for {
 		document, err := documents.Read()
