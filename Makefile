@@ -141,7 +141,7 @@ compare-build: k8s
 	@hack/compare.sh build
 
 .PHONY: compare
-compare: compare-latency compare-plan compare-consolidation ## every comparison that writes docs/benchmarks.md, one after the other
+compare: compare-latency compare-plan compare-cost compare-consolidation ## every comparison that writes docs/benchmarks.md, one after the other
 
 # Boots and bursts at their real pace take minutes: ARGS="-parts single" does a part, ARGS=-short tries it out.
 .PHONY: compare-latency
@@ -155,6 +155,10 @@ compare-consolidation: compare-build build ## a half-empty cluster to rest, besi
 .PHONY: compare-plan
 compare-plan: compare-build ## time, memory and price of plans, beside Karpenter's own scheduler in process
 	@$(GO) run ./test/sidebyside/plans -docs docs/benchmarks.md $(ARGS)
+
+.PHONY: compare-cost
+compare-cost: compare-build ## what a day of pods costs and disturbs, beside Karpenter's own scheduler and consolidation in process
+	@$(GO) run ./test/sidebyside/days -docs docs/benchmarks.md $(ARGS)
 
 .PHONY: compare-emulator
 compare-emulator: compare-build ## run the stock Karpenter controller against the emulator (building it takes minutes, once)

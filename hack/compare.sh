@@ -2,7 +2,7 @@
 # Copyright The Slipway Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# `compare.sh build` builds the stock Karpenter controller, the planner around its scheduler and the stock kube-scheduler into
+# `compare.sh build` builds the stock Karpenter controller, the programs around its scheduler and its consolidation, and the stock kube-scheduler into
 # bin/compare; `compare.sh run` runs that controller against the emulator, too. Ends with 75 if a module's download failed for want of a registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,7 @@ build() {
   modules . "$scheduler"
   echo "building the stock Karpenter controller" >&2
   "$go" build -C test/compare -o ../../bin/compare/karpenter "$karpenter"
-  "$go" build -C test/compare -o ../../bin/compare/planner ./planner
+  "$go" build -C test/compare -o ../../bin/compare/ ./planner ./days
   local version
   version=$("$go" list -m -f '{{.Version}}' k8s.io/kubernetes)
   "$go" build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o bin/compare/kube-scheduler "$scheduler"

@@ -1,5 +1,5 @@
 // The stock Karpenter controller for AWS, built from its own module with its own dependencies' versions: sharing the
-// product's go.mod would build another program. Package planner is the only code of this module; test/peer runs the controller.
+// product's go.mod would build another program. Packages planner and days are the only programs of this module; test/peer runs the controller.
 
 module github.com/slipway-sh/slipway/test/compare
 

@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -33,8 +32,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
-	"sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/slipway-sh/slipway/test/compare/input"
 )
 
 func main() {
@@ -62,7 +61,7 @@ func run(path string, runs int) error {
 	if err != nil {
 		return err
 	}
-	ctx, err := settings()
+	ctx, err := input.Settings()
 	if err != nil {
 		return err
 	}
@@ -86,11 +85,11 @@ func run(path string, runs int) error {
 		Nodes:        len(results.NewNodeClaims), Unplaced: len(results.PodErrors),
 	}
 	for _, c := range results.NewNodeClaims {
-		p, ok := cheapest(c)
-		if !ok {
+		_, offering := input.Cheapest(c)
+		if offering == nil {
 			return fmt.Errorf("a claim of pool %q has no offering", c.NodePoolName)
 		}
-		a.Price += p
+		a.Price += offering.Price
 	}
 	for pod, err := range results.PodErrors {
 		fmt.Fprintf(os.Stderr, "pod %s: %v\n", pod.Name, err)
@@ -100,33 +99,6 @@ func run(path string, runs int) error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(a)
-}
-
-// cheapest is the price of the cheapest offering of a claim.
-func cheapest(c *scheduling.NodeClaim) (float64, bool) {
-	best, found := 0.0, false
-	for _, t := range c.InstanceTypeOptions {
-		of := t.Offerings.Available().Compatible(c.Requirements)
-		if len(of) == 0 {
-			continue
-		}
-		if p := of.Cheapest().Price; !found || p < best {
-			best, found = p, true
-		}
-	}
-	return best, found
-}
-
-// settings are Karpenter's defaults.
-func settings() (context.Context, error) {
-	o := &options.Options{}
-	fs := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
-	fs.SetOutput(io.Discard)
-	o.AddFlags(fs)
-	if err := o.Parse(fs); err != nil {
-		return nil, fmt.Errorf("setting Karpenter's defaults: %w", err)
-	}
-	return options.ToContext(injection.WithControllerName(context.Background(), "provisioner"), o), nil
 }
 
 // workers is how many goroutines Karpenter's benchmark plans with.
@@ -155,6 +127,14 @@ type problem struct {
 	daemons []*corev1.Pod
 	pods    []*corev1.Pod
 	types   []*cloudprovider.InstanceType
+}
+
+func read(path string) (*problem, error) {
+	var f input.File
+	if err := input.Read(path, &f); err != nil {
+		return nil, err
+	}
+	return &problem{pools: f.Pools, daemons: f.Daemons, pods: f.AllPods(), types: f.InstanceTypes()}, nil
 }
 
 // peakMemory is what the process has had resident at most, in KiB.

@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/test/bench/plan/mix"
 	"github.com/slipway-sh/slipway/test/sidebyside/document"
+	"github.com/slipway-sh/slipway/test/sidebyside/input"
 )
 
 type options struct {
@@ -188,8 +189,12 @@ func (c *comparison) pair(ctx context.Context, name string, n int) error {
 	}
 	defer os.RemoveAll(folder)
 	path := filepath.Join(folder, "input.json")
-	if err := export(in, path); err != nil {
+	f, err := input.Of(in)
+	if err != nil {
 		return fmt.Errorf("mix %s: %w", name, err)
+	}
+	if err := input.Save(path, f); err != nil {
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {

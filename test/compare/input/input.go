@@ -1,11 +1,16 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package input reads what Slipway's side of a comparison has written: pods, pools and instance types with their prices, as
+// Karpenter's API and its provider for AWS would have them.
+package input
 
 import (
+	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 
 	awsv1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1" // its init makes the AWS labels well known
@@ -13,11 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	provisioning "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 )
 
-// file is what test/sidebyside/plans writes; the field's names are the format.
-type file struct {
+// File is what test/sidebyside writes; the names of its fields are the format.
+type File struct {
 	Pools   []*karpv1.NodePool `json:"pools"`
 	Daemons []*corev1.Pod      `json:"daemons"`
 	// Pods are alike within a group.
@@ -25,11 +33,11 @@ type file struct {
 		Pod   *corev1.Pod `json:"pod"`
 		Count int         `json:"count"`
 	} `json:"pods"`
-	Types []instanceType `json:"types"`
+	Types []InstanceType `json:"types"`
 }
 
-// instanceType is a type with the ways to buy it. Absent are labels its nodes never have.
-type instanceType struct {
+// InstanceType is a type with the ways to buy it. Absent are labels its nodes never have.
+type InstanceType struct {
 	Name        string              `json:"name"`
 	Labels      map[string]string   `json:"labels"`
 	Absent      []string            `json:"absent"`
@@ -43,33 +51,44 @@ type instanceType struct {
 	} `json:"offerings"`
 }
 
-func read(path string) (*problem, error) {
+// Read reads a file of JSON.
+func Read(path string, into any) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the input: %w", err)
+		return fmt.Errorf("reading the input: %w", err)
 	}
-	var f file
-	if err := json.Unmarshal(raw, &f); err != nil {
-		return nil, fmt.Errorf("reading the input: %w", err)
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("reading the input: %w", err)
 	}
-	out := &problem{pools: f.Pools, daemons: f.Daemons}
+	return nil
+}
+
+// AllPods are the pods of all groups, pending.
+func (f *File) AllPods() []*corev1.Pod {
+	var out []*corev1.Pod
 	for i, g := range f.Pods {
 		for n := range g.Count {
 			p := g.Pod.DeepCopy()
 			p.Name = fmt.Sprintf("%s-%d", g.Pod.Name, n)
 			p.UID = types.UID(fmt.Sprintf("pod-%d-%d", i, n))
 			p.Status.Phase = corev1.PodPending
-			out.pods = append(out.pods, p)
+			out = append(out, p)
 		}
 	}
+	return out
+}
+
+// InstanceTypes are the types as Karpenter's AWS provider would describe them.
+func (f *File) InstanceTypes() []*cloudprovider.InstanceType {
+	var out []*cloudprovider.InstanceType
 	for i := range f.Types {
-		out.types = append(out.types, f.Types[i].karpenters())
+		out = append(out, f.Types[i].karpenters())
 	}
-	return out, nil
+	return out
 }
 
 // karpenters is the type as Karpenter's AWS provider would describe it.
-func (t *instanceType) karpenters() *cloudprovider.InstanceType {
+func (t *InstanceType) karpenters() *cloudprovider.InstanceType {
 	out := &cloudprovider.InstanceType{Name: t.Name, Capacity: t.Capacity, Requirements: scheduling.NewRequirements()}
 	values := map[string][]string{}
 	for _, o := range t.Offerings {
@@ -104,4 +123,34 @@ func (t *instanceType) karpenters() *cloudprovider.InstanceType {
 	}
 	out.Overhead = &cloudprovider.InstanceTypeOverhead{KubeReserved: reserved}
 	return out
+}
+
+// Cheapest is the cheapest of the offerings that Karpenter would ask for with a claim, and its type; nil if there is none.
+func Cheapest(c *provisioning.NodeClaim) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
+	var (
+		best *cloudprovider.Offering
+		of   *cloudprovider.InstanceType
+	)
+	for _, t := range c.InstanceTypeOptions {
+		offers := t.Offerings.Available().Compatible(c.Requirements)
+		if len(offers) == 0 {
+			continue
+		}
+		if o := offers.Cheapest(); best == nil || o.Price < best.Price {
+			best, of = o, t
+		}
+	}
+	return of, best
+}
+
+// Settings are Karpenter's defaults.
+func Settings() (context.Context, error) {
+	o := &options.Options{}
+	fs := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
+	fs.SetOutput(io.Discard)
+	o.AddFlags(fs)
+	if err := o.Parse(fs); err != nil {
+		return nil, fmt.Errorf("setting Karpenter's defaults: %w", err)
+	}
+	return options.ToContext(injection.WithControllerName(context.Background(), "provisioner"), o), nil
 }

@@ -1,7 +1,9 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package input writes what is to be planned for Karpenter's side of a comparison, whose programs (test/compare) share no code with
+// Slipway: pods and pools as manifests, and the instance types with their prices. Import level 6 (test).
+package input
 
 import (
 	"encoding/json"
@@ -19,43 +21,45 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/plan"
 )
 
-// file is what Karpenter's side reads: see test/compare/planner.
-type file struct {
+// File is what Karpenter's side reads: see test/compare/input.
+type File struct {
 	Pools   []*karpv1.NodePool `json:"pools"`
 	Daemons []*corev1.Pod      `json:"daemons"`
-	Pods    []group            `json:"pods"`
-	Types   []instanceType     `json:"types"`
+	Pods    []Group            `json:"pods"`
+	Types   []InstanceType     `json:"types"`
 }
 
-// group is pods that are alike.
-type group struct {
+// Group is pods that are alike.
+type Group struct {
 	Pod   *corev1.Pod `json:"pod"`
 	Count int         `json:"count"`
 }
 
-type instanceType struct {
+// InstanceType is a type with the ways to buy it. Absent are labels its nodes never have.
+type InstanceType struct {
 	Name        string              `json:"name"`
 	Labels      map[string]string   `json:"labels"`
 	Absent      []string            `json:"absent"`
 	Capacity    corev1.ResourceList `json:"capacity"`
 	Allocatable corev1.ResourceList `json:"allocatable"`
-	Offerings   []offering          `json:"offerings"`
+	Offerings   []Offering          `json:"offerings"`
 }
 
-type offering struct {
+// Offering is a way to buy a type, at US dollars an hour.
+type Offering struct {
 	Zone         string  `json:"zone"`
 	ZoneID       string  `json:"zoneID"`
 	CapacityType string  `json:"capacityType"`
 	Price        float64 `json:"price"`
 }
 
-// export writes the input of a plan. It fails if the input has something that it does not know how to write.
-func export(in plan.Input, path string) error {
-	f := file{}
+// Of is the input of a plan for Karpenter's side. It fails if the input has something that cannot be written.
+func Of(in plan.Input) (*File, error) {
+	f := &File{}
 	for _, p := range in.View.Pools {
 		pool, err := nodePool(p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		f.Pools = append(f.Pools, pool)
 	}
@@ -64,16 +68,18 @@ func export(in plan.Input, path string) error {
 		f.Types = append(f.Types, typeOf(t))
 	}
 	for _, d := range in.View.Pools[0].Daemons {
-		p, err := podOf(d)
+		p, err := Pod(d)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		f.Daemons = append(f.Daemons, p)
 	}
-	if err := f.addPods(in.Pods); err != nil {
-		return err
-	}
-	raw, err := json.Marshal(f)
+	return f, f.addPods(in.Pods)
+}
+
+// Save writes a value as JSON, for one reader.
+func Save(path string, v any) error {
+	raw, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("writing the input: %w", err)
 	}
@@ -81,27 +87,27 @@ func export(in plan.Input, path string) error {
 }
 
 // addPods groups pods of one class that follow each other.
-func (f *file) addPods(pods []*capacity.Pod) error {
+func (f *File) addPods(pods []*capacity.Pod) error {
 	for i := 0; i < len(pods); {
 		n := i
 		for n < len(pods) && pods[n].Class == pods[i].Class {
 			n++
 		}
-		p, err := podOf(pods[i].Class)
+		p, err := Pod(pods[i].Class)
 		if err != nil {
 			return err
 		}
 		p.Name = pods[i].Name
-		f.Pods = append(f.Pods, group{p, n - i})
+		f.Pods = append(f.Pods, Group{p, n - i})
 		i = n
 	}
 	return nil
 }
 
-func typeOf(t *capacity.InstanceType) instanceType {
-	out := instanceType{Name: t.Name, Labels: t.Labels, Absent: t.Absent, Capacity: t.Capacity.List(), Allocatable: t.Allocatable.List()}
+func typeOf(t *capacity.InstanceType) InstanceType {
+	out := InstanceType{Name: t.Name, Labels: t.Labels, Absent: t.Absent, Capacity: t.Capacity.List(), Allocatable: t.Allocatable.List()}
 	for _, o := range t.Offerings {
-		out.Offerings = append(out.Offerings, offering{o.Zone, o.ZoneID, o.CapacityType, o.Price})
+		out.Offerings = append(out.Offerings, Offering{o.Zone, o.ZoneID, o.CapacityType, o.Price})
 	}
 	return out
 }
@@ -124,8 +130,8 @@ func nodePool(p *capacity.Pool) (*karpv1.NodePool, error) {
 	return out, nil
 }
 
-// podOf is a pod of the class.
-func podOf(c *capacity.Class) (*corev1.Pod, error) {
+// Pod is a pod of the class.
+func Pod(c *capacity.Class) (*corev1.Pod, error) {
 	if len(c.HostPorts)+len(c.SoftSpread)+len(c.Preferred)+len(c.PreferredAffinity)+len(c.PreferredAntiAffinity)+len(c.Requests.Volumes) > 0 {
 		return nil, fmt.Errorf("exporting class %q: it has something that is not exported", c.ID)
 	}
