@@ -242,6 +242,9 @@ func (c *Controller) Pass(ctx context.Context) (err error) {
 	c.tell(s, &d)
 	// 5. Start.
 	c.start(ctx, d.Commands)
+	if d.More {
+		c.Changed()
+	}
 	return nil
 }
 

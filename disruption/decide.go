@@ -38,22 +38,6 @@ type Command struct {
 	pools map[string]*Pool // those of the snapshot
 }
 
-// Rejection is a node that is left as it is, and why.
-type Rejection struct {
-	Node *Node
-	// Event is the reason of the event to write: DisruptionBlocked, Unconsolidatable, NodeRepairBlocked; empty for none.
-	Event   string
-	Message string
-}
-
-// Events that say why a node stays, by Karpenter's names.
-const (
-	eventBlocked          = "DisruptionBlocked"
-	eventUnconsolidatable = "Unconsolidatable"
-	eventRejected         = "ConsolidationRejected"
-	eventRepairBlocked    = "NodeRepairBlocked"
-)
-
 // Decision is what one pass has decided.
 type Decision struct {
 	Commands   []*Command
@@ -62,6 +46,8 @@ type Decision struct {
 	Quotas map[string]*Quota
 	// Eligible counts the nodes each reason could be applied to.
 	Eligible map[karpv1.DisruptionReason]int
+	// More says that consolidation has put off some of what there is to look at: another pass is worth its while.
+	More bool
 }
 
 // decider is one pass.
@@ -71,16 +57,18 @@ type decider struct {
 	at     *world
 	out    Decision
 	taken  map[*Node]bool
-	told   map[*Node]bool
+	told   map[*Node]int   // the position of its rejection, from 1
 	claims map[string]bool // names of all claims, made by leaving
 	going  bool            // some node is leaving
 	// vain counts groups that were not worth replacing.
-	vain int
+	vain   int
+	agenda *agenda
+	why    map[*Node]string // why nodes could not be emptied
 }
 
 // Decide chooses the commands to start. It is a function of the snapshot and of what m remembers; m may be new.
 func Decide(s *Snapshot, m *Memory) Decision {
-	d := &decider{s: s, m: m, taken: map[*Node]bool{}, told: map[*Node]bool{}}
+	d := &decider{s: s, m: m, taken: map[*Node]bool{}, told: map[*Node]int{}}
 	d.out.Quotas, d.out.Eligible = Quotas(s), map[karpv1.DisruptionReason]int{}
 	d.expired()
 	d.repair()
@@ -89,6 +77,7 @@ func Decide(s *Snapshot, m *Memory) Decision {
 	d.drift()
 	d.expiring()
 	d.underutilized()
+	d.explain()
 	m.forget(s)
 	return d.out
 }
@@ -167,15 +156,6 @@ func (d *decider) leaving() bool {
 	return d.going
 }
 
-// reject notes why a node stays; the first reason of a pass counts.
-func (d *decider) reject(n *Node, event, message string) {
-	if d.told[n] {
-		return
-	}
-	d.told[n] = true
-	d.out.Rejections = append(d.out.Rejections, Rejection{Node: n, Event: event, Message: message})
-}
-
 // add takes budget for a command and notes it; false if a budget is used up.
 func (d *decider) add(c *Command) bool {
 	if !c.Forced {
@@ -219,71 +199,32 @@ func commandID(c *Command) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// expired ends nodes whose time is over, whatever budgets say, as Karpenter does; what their pods need is bought at once.
-func (d *decider) expired() {
-	for _, n := range d.s.Nodes {
-		at, ok := expireAt(n)
-		if !ok || n.Record != nil || n.Leaving() || d.s.Now.Before(at) {
-			continue // a command that was begun ends its own nodes
-		}
-		c := &Command{Record: Record{Reason: ReasonExpired}, Going: []*Node{n}, Forced: true}
-		if n.Planned != nil && len(n.Plan) > 0 {
-			r := d.world().replace(c.Going)
-			c.Launches, c.Placements = r.Launches, r.Placements
-			d.at.apply(c.Going, r)
-		}
-		d.add(c)
-	}
-}
-
-// expireAt is when the claim's time is over.
-func expireAt(n *Node) (time.Time, bool) {
-	d := n.Claim.Spec.ExpireAfter.Duration
-	if d == nil {
-		return time.Time{}, false
-	}
-	return n.Claim.CreationTimestamp.Add(*d), true
-}
-
-// The soft window before a node's end, in which it is replaced inside the budget: the last tenth of its life, a day at most.
-// Where in it a node's turn comes follows from its UID, so that nodes born together do not go together.
-const (
-	softShare = 10
-	softMost  = 24 * time.Hour
-)
-
-// softAt is when a node's turn to be replaced comes.
-func softAt(n *Node) (time.Time, bool) {
-	end, ok := expireAt(n)
-	if !ok {
-		return end, false
-	}
-	window := min(*n.Claim.Spec.ExpireAfter.Duration/softShare, softMost)
-	sum := sha256.Sum256([]byte(n.Claim.UID))
-	jitter := time.Duration(int64(window) / 2 / 256 * int64(sum[0])) // the later half is left for trying
-	return end.Add(-window + jitter), true
-}
-
 // emptiness deletes nodes on which nothing would have to move.
 func (d *decider) emptiness() {
 	list := d.candidates(karpv1.DisruptionReasonEmpty, graceful, func(n *Node) bool {
 		if n.Node == nil || n.Pool == nil || !n.Empty() {
 			return false
 		}
-		if why, _ := n.unconsolidatable(); why != "" && n.Price() != 0 {
+		if why, told := n.unconsolidatable(); why != "" && n.Price() != 0 {
+			d.unwanted(n, why, told)
 			return false
 		}
 		return !n.Pool.Static() && d.consolidatable(n)
 	})
 	slices.SortStableFunc(list, func(a, b *Node) int { return cmp.Compare(b.Price(), a.Price()) })
 	for _, n := range list {
-		d.add(&Command{Record: Record{Reason: karpv1.DisruptionReasonEmpty, Saving: n.Price()}, Going: []*Node{n}, Kind: "empty"})
+		if !d.add(&Command{Record: Record{Reason: karpv1.DisruptionReasonEmpty, Saving: n.Price()}, Going: []*Node{n}, Kind: "empty"}) {
+			d.reject(n, "", stayBudget(karpv1.DisruptionReasonEmpty))
+		}
 	}
 }
 
 // consolidatable reports whether the pool's consolidateAfter has passed since the last pod came to or left the node.
 func (d *decider) consolidatable(n *Node) bool {
 	at, ok := consolidatableAt(n, d.m.lastPod(n))
+	if ok && d.s.Now.Before(at) {
+		d.reject(n, "", staySettle)
+	}
 	return ok && !d.s.Now.Before(at)
 }
 
@@ -308,11 +249,11 @@ func consolidatableAt(n *Node, lastPod time.Time) (time.Time, bool) {
 func (d *decider) drift() {
 	drifted := map[*Node]string{}
 	list := d.candidates(karpv1.DisruptionReasonDrifted, eventual, func(n *Node) bool {
-		if n.Pool == nil || n.Pool.Static() || d.m.resting(n.PoolName(), karpv1.DisruptionReasonDrifted, d.s.Now) {
+		if n.Pool == nil || n.Pool.Static() {
 			return false
 		}
 		drifted[n] = d.s.Drift(n)
-		return drifted[n] != ""
+		return drifted[n] != "" && !d.rests(n, karpv1.DisruptionReasonDrifted)
 	})
 	d.sortDrifted(list)
 	d.replaceEach(list, func(n *Node) *Command {
@@ -329,7 +270,17 @@ func (d *decider) replaceEach(list []*Node, command func(*Node) *Command) {
 	failures := map[string]int{}
 	for _, n := range list {
 		c := command(n)
-		if !d.hasBudget(n, c.Reason) || d.at.feeds(n) || failures[n.PoolName()] >= failuresMost {
+		stay := ""
+		switch {
+		case !d.hasBudget(n, c.Reason):
+			stay = stayBudget(c.Reason)
+		case d.at.feeds(n):
+			stay = stayFed
+		case failures[n.PoolName()] >= failuresMost:
+			stay = stayTurn
+		}
+		if stay != "" {
+			d.reject(n, "", stay)
 			continue
 		}
 		if why, known := d.m.homeless[n.Claim.Name].holds(n, d.s.Now); known {
@@ -342,6 +293,15 @@ func (d *decider) replaceEach(list []*Node, command func(*Node) *Command) {
 			failures[n.PoolName()]++
 		}
 	}
+}
+
+// rests reports whether the node's pool is left alone after a failure.
+func (d *decider) rests(n *Node, reason karpv1.DisruptionReason) bool {
+	if !d.m.resting(n.PoolName(), reason, d.s.Now) {
+		return false
+	}
+	d.reject(n, eventBlocked, stayRest)
+	return true
 }
 
 func (d *decider) sortDrifted(list []*Node) {
@@ -384,19 +344,4 @@ func (d *decider) replaceOne(n *Node, c *Command) bool {
 		d.at.apply(c.Going, r)
 	}
 	return true
-}
-
-// expiring replaces nodes whose turn has come before their end, inside the budget. It waits for what blocks eviction, whatever the
-// node's terminationGracePeriod: the time in which the node may take pods along is not over.
-func (d *decider) expiring() {
-	list := d.candidates(ReasonExpired, graceful, func(n *Node) bool {
-		at, ok := softAt(n)
-		return ok && !d.s.Now.Before(at) && n.Pool != nil && !n.Pool.Static() && !d.m.resting(n.PoolName(), ReasonExpired, d.s.Now)
-	})
-	slices.SortStableFunc(list, func(a, b *Node) int {
-		x, _ := expireAt(a)
-		y, _ := expireAt(b)
-		return x.Compare(y)
-	})
-	d.replaceEach(list, func(*Node) *Command { return &Command{Record: Record{Reason: ReasonExpired}} })
 }

@@ -181,7 +181,7 @@ func (l *look) budgets(s *Snapshot, commands []*Command) {
 				}
 			}
 			if q == nil || used > q.Allowed[cmd.Reason] {
-				l.refuse(cmd, failedBudget, fmt.Sprintf("No allowed disruptions for disruption reason %s due to blocking budget", cmd.Reason))
+				l.refuse(cmd, failedBudget, stayBudget(cmd.Reason))
 				break
 			}
 		}

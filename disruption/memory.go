@@ -182,10 +182,15 @@ func verdictOn(n *Node, now time.Time, message string) verdict {
 }
 
 func (v verdict) holds(n *Node, now time.Time) (string, bool) {
-	if v.load != n.sum || v.price != n.Price() || !now.Before(v.until) {
+	if !v.about(n) || !now.Before(v.until) {
 		return "", false
 	}
 	return v.message, true
+}
+
+// about reports whether there is a verdict, on the node as it is.
+func (v verdict) about(n *Node) bool {
+	return !v.until.IsZero() && v.load == n.sum && v.price == n.Price()
 }
 
 // forget drops what is known of nodes that are gone.

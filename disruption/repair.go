@@ -96,7 +96,7 @@ func (d *decider) repair() {
 	}
 	list := d.candidates(ReasonUnhealthy, repair, func(n *Node) bool {
 		_, ok := n.ailing(d.s.Now)
-		return ok && n.Pool != nil && !d.m.resting(n.PoolName(), ReasonUnhealthy, d.s.Now)
+		return ok && n.Pool != nil && !d.rests(n, ReasonUnhealthy)
 	})
 	slices.SortStableFunc(list, func(a, b *Node) int {
 		x, _ := a.ailing(d.s.Now)
@@ -118,6 +118,8 @@ func (d *decider) repair() {
 				continue
 			}
 			d.replaceOne(n, c)
+		default:
+			d.reject(n, "", stayBudget(ReasonUnhealthy))
 		}
 	}
 }

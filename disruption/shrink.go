@@ -37,8 +37,10 @@ type shrink struct {
 
 // classRoom is where pods of one class have been looked for.
 type classRoom struct {
-	// from is the first position that may still have room; the ones before have none and will not.
-	from int
+	// from is the first position that may still have room; of the ones before, only those skipped may: they belonged to the node
+	// that was looked at.
+	from    int
+	skipped []int
 	// admits is 1 for positions that may hold the class by labels and taints, -1 for those that may not.
 	admits []int8
 }
@@ -98,16 +100,17 @@ func (s *shrink) choose(d *decider, list []*Node, b *balance) []*Node {
 		case !ok || s.gone[me]:
 			continue
 		case s.fed[me]:
-			s.why[n] = "Node takes the pods of nodes that are going"
+			s.why[n] = stayFed
 			continue
 		case left[n.PoolName()] <= 0:
+			s.why[n] = stayBudget(karpv1.DisruptionReasonUnderutilized)
 			continue
 		}
 		if why := b.refuses(&Command{Record: Record{Saving: n.Price()}, Going: []*Node{n}}); why != "" {
 			s.why[n] = why
 			continue
 		}
-		_, known := d.m.known(n, d.s.Now)
+		_, known := d.known(n)
 		if why, still := s.stillStuck(d, n); still && known {
 			s.why[n] = why
 			continue
@@ -170,9 +173,15 @@ func (s *shrink) roomOf(c *capacity.Class) *classRoom {
 // after that and sums up what the pods are worth that would fit.
 func (s *shrink) empty(d *decider, n *Node, me int, sum bool) (moves []placed, stuck *capacity.Pod) {
 	from := map[*capacity.Class]int{}
+	for _, p := range n.largest {
+		if _, begun := from[p.Class]; !begun {
+			from[p.Class] = 0
+			s.begin(p.Class, me)
+		}
+	}
 	loose := []*capacity.Pod{}
 	for _, p := range n.largest {
-		at, ok := s.find(p.Class, me, from, len(moves) == 0)
+		at, ok := s.find(p.Class, me, from)
 		if !ok {
 			if stuck == nil {
 				stuck = p
@@ -188,8 +197,8 @@ func (s *shrink) empty(d *decider, n *Node, me int, sum bool) (moves []placed, s
 		loose = append(loose, p)
 	}
 	if stuck == nil {
-		for c, i := range from {
-			s.classes[c].from = i
+		for c, k := range from { // what has no room now will have none
+			s.classes[c].advance(k)
 		}
 		return moves, nil
 	}
@@ -203,29 +212,49 @@ func (s *shrink) empty(d *decider, n *Node, me int, sum bool) (moves []placed, s
 	return nil, stuck
 }
 
-// find is the first position that takes a pod of the class. from are where the search of this node has come to; fresh says that
-// nothing has been placed for it yet, so that what is refused is refused for good.
-func (s *shrink) find(c *capacity.Class, me int, from map[*capacity.Class]int, fresh bool) (int, bool) {
+// begin passes over the positions without room for the class, while no pod of the node is placed yet: what is refused now is refused
+// for good.
+func (s *shrink) begin(c *capacity.Class, me int) {
 	room := s.roomOf(c)
-	start, ok := from[c]
-	if !ok {
-		start = room.from
-	}
-	clean := fresh && !ok // every position before the next one was refused for good
-	for i := start; i < len(s.free); i++ {
-		if i == me {
-			clean = false
-			continue
+	room.skipped = slices.DeleteFunc(room.skipped, func(i int) bool { return i != me && (s.gone[i] || !s.takes(c, room, i)) })
+	for ; room.from < len(s.free); room.from++ {
+		if room.from == me {
+			room.skipped = append(room.skipped, me)
+		} else if !s.gone[room.from] && s.takes(c, room, room.from) {
+			return
 		}
-		if !s.gone[i] && s.takes(c, room, i) {
-			from[c] = i
+	}
+}
+
+// place is the k-th position where the class may have room; false if there are no more.
+func (r *classRoom) place(k, most int) (int, bool) {
+	if k < len(r.skipped) {
+		return r.skipped[k], true
+	}
+	i := r.from + k - len(r.skipped)
+	return i, i < most
+}
+
+// advance gives up the first k positions.
+func (r *classRoom) advance(k int) {
+	r.from += max(k-len(r.skipped), 0)
+	r.skipped = r.skipped[min(k, len(r.skipped)):]
+}
+
+// find is the first position that takes a pod of the class. from are where the search of this node has come to.
+func (s *shrink) find(c *capacity.Class, me int, from map[*capacity.Class]int) (int, bool) {
+	room := s.roomOf(c)
+	for k := from[c]; ; k++ {
+		i, ok := room.place(k, len(s.free))
+		if !ok {
+			from[c] = k
+			return 0, false
+		}
+		if i != me && !s.gone[i] && s.takes(c, room, i) {
+			from[c] = k
 			return i, true
 		}
-		if clean {
-			room.from = i + 1
-		}
 	}
-	return 0, false
 }
 
 // takes reports whether the position has room for one more pod of the class.
@@ -264,19 +293,17 @@ func (s *shrink) rest(d *decider, list []*Node) []*Node {
 		if d.taken[n] || !ok || s.fed[i] || s.world.feeds(n) {
 			continue
 		}
-		if why, known := d.m.known(n, d.s.Now); known {
+		if why, known := d.known(n); known {
 			d.reject(n, eventUnconsolidatable, why)
 			continue
 		}
 		w := n.Price() - (d.m.worthOf(d.s.View, n.Plan, d.s.Now) - s.loose[n])
 		if w <= n.Price()*ptr.Deref(n.Pool.Settings.MinSaving, DefaultMinSaving) {
-			d.m.remember(n, d.s.Now, "Can't replace with a cheaper node")
-			d.reject(n, eventUnconsolidatable, "Can't replace with a cheaper node")
+			d.unconsolidatable(n, noCheaper)
 			continue
 		}
 		waste[n] = w / n.Cost
 		out = append(out, n)
 	}
-	slices.SortStableFunc(out, func(a, b *Node) int { return cmp.Compare(waste[b], waste[a]) })
-	return out
+	return d.sorted(out, waste)
 }

@@ -16,16 +16,17 @@ import (
 func (d *decider) staticDrift() {
 	drifted := map[*Node]string{}
 	list := d.candidates(karpv1.DisruptionReasonDrifted, eventual, func(n *Node) bool {
-		if n.Pool == nil || !n.Pool.Static() || d.m.resting(n.PoolName(), karpv1.DisruptionReasonDrifted, d.s.Now) {
+		if n.Pool == nil || !n.Pool.Static() {
 			return false
 		}
 		drifted[n] = d.s.Drift(n)
-		return drifted[n] != ""
+		return drifted[n] != "" && !d.rests(n, karpv1.DisruptionReasonDrifted)
 	})
 	d.sortDrifted(list)
 	count := d.s.claimsOf()
 	for _, n := range list {
 		if !d.hasBudget(n, karpv1.DisruptionReasonDrifted) {
+			d.reject(n, "", stayBudget(karpv1.DisruptionReasonDrifted))
 			continue
 		}
 		if limit, ok := nodeLimit(n.Pool.NodePool); ok && int64(count[n.PoolName()]) >= limit {

@@ -133,7 +133,7 @@ func Stays(s *Snapshot, d *Decision) []Rejection {
 			continue
 		}
 		r, ok := said[n]
-		if !ok {
+		if !ok || r.Message == staySettle || r.Message == stayNothing { // more can be said to who asks once
 			r = Rejection{Node: n, Message: s.quiet(n, d.Quotas[n.PoolName()], fed)}
 		}
 		out = append(out, r)
@@ -166,7 +166,7 @@ func (s *Snapshot) quiet(n *Node, q *Quota, fed map[string]bool) string {
 	case n.Planned != nil && fed[n.Planned.ID()]:
 		return "Node takes the pods of nodes that are going"
 	case q == nil || q.Left(reason) == 0:
-		return fmt.Sprintf("No allowed disruptions for disruption reason %s due to blocking budget", reason)
+		return stayBudget(reason)
 	}
 	return "Nothing would be saved without it in this pass"
 }

@@ -96,7 +96,7 @@ func (c *Controller) tell(s *Snapshot, d *Decision) {
 		}
 		for _, r := range reasons() {
 			if q.Nodes > 0 && q.Allowed[r] == 0 && r != ReasonUnhealthy && r != ReasonExpired {
-				note := fmt.Sprintf("No allowed disruptions for disruption reason %s due to blocking budget", r)
+				note := stayBudget(r)
 				c.teller.tell(p.NodePool, tellPool, event{corev1.EventTypeNormal, eventBlocked, "Disrupt", note})
 			}
 		}

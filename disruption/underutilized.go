@@ -52,13 +52,11 @@ const (
 //     taken apart into the smallest moves of M nodes onto N
 func (d *decider) underutilized() {
 	list := d.candidates(karpv1.DisruptionReasonUnderutilized, graceful, func(n *Node) bool {
-		if n.Node == nil || n.Pool == nil || n.Empty() || n.Pool.Static() {
+		if n.Node == nil || n.Pool == nil || n.Empty() {
 			return false
 		}
 		if why, told := n.unconsolidatable(); why != "" {
-			if told {
-				d.reject(n, eventUnconsolidatable, why)
-			}
+			d.unwanted(n, why, told)
 			return false
 		}
 		return d.consolidatable(n) && d.oldEnough(n)
@@ -69,8 +67,10 @@ func (d *decider) underutilized() {
 	slices.SortStableFunc(list, func(a, b *Node) int {
 		return cmp.Or(cmp.Compare(b.Price()/b.Cost, a.Price()/a.Cost), strings.Compare(a.Claim.Name, b.Claim.Name))
 	})
+	d.agenda = d.newAgenda(list)
 	b := d.balance(list)
 	sh := newShrink(d.world(), list)
+	d.why = sh.why
 	chosen, placed := d.settle(sh, sh.choose(d, list, b))
 	for _, n := range chosen {
 		c := &Command{Record: Record{Reason: karpv1.DisruptionReasonUnderutilized, Saving: n.Price()}, Going: []*Node{n}, Kind: "single"}
@@ -80,13 +80,45 @@ func (d *decider) underutilized() {
 		d.add(c)
 	}
 	d.replace(sh.rest(d, list), b)
+	for _, n := range list { // of whom nothing was said because another one's turn came first
+		switch {
+		case d.taken[n]:
+		case d.at.feeds(n):
+			d.reject(n, "", stayFed)
+		default:
+			d.reject(n, "", cmp.Or(sh.why[n], stayTurn))
+		}
+	}
 }
 
-// oldEnough reports whether the node may be consolidated although pods still run on it.
+// noCheaper is what Karpenter says of nodes it would have to pay as much for as before.
+const noCheaper = "Can't replace with a cheaper node"
+
+// unconsolidatable remembers and says why the node can neither be emptied nor replaced.
+func (d *decider) unconsolidatable(n *Node, message string) {
+	if why := d.why[n]; why != "" && why != message && why != stayBudget(karpv1.DisruptionReasonUnderutilized) && why != stayFed {
+		message += "; " + why
+	}
+	d.m.remember(n, d.s.Now, message)
+	d.reject(n, eventUnconsolidatable, message)
+}
+
+// oldEnough reports whether the node may be consolidated although pods still run on it, and says why if not.
 func (d *decider) oldEnough(n *Node) bool {
 	since, ok := n.condition(karpv1.ConditionTypeInitialized)
-	age := d.s.Now.Sub(since)
-	return ok && age >= n.minAge() && (age >= settledFor || !n.settled())
+	if !ok {
+		return false
+	}
+	least := n.minAge()
+	switch age := d.s.Now.Sub(since); {
+	case age < least:
+		d.reject(n, eventUnconsolidatable, fmt.Sprintf("Node has pods and was initialized less than %s ago (annotation %s of the NodePool)", least, capacity.MinNodeAgeAnnotation))
+		return false
+	case age < settledFor && n.settled():
+		d.reject(n, eventUnconsolidatable, fmt.Sprintf("Node was bought by consolidation less than %s ago and still holds what it was bought for", settledFor))
+		return false
+	}
+	return true
 }
 
 // minAge is how long the node is left alone after it was initialized, unless it is empty.
@@ -142,12 +174,28 @@ func (d *decider) settle(sh *shrink, chosen []*Node) ([]*Node, map[*capacity.Pod
 
 // replace plans nodes anew that cost more than their pods are worth, in groups.
 func (d *decider) replace(list []*Node, b *balance) {
-	for len(list) > 0 {
-		group := list[:min(groupSize, len(list))]
-		list = list[len(group):]
-		d.replaceGroup(slices.DeleteFunc(slices.Clone(group), func(n *Node) bool {
-			return !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized) || d.at.feeds(n) || d.m.resting(n.PoolName(), karpv1.DisruptionReasonUnderutilized, d.s.Now)
-		}), b)
+	for {
+		list = slices.DeleteFunc(list, func(n *Node) bool {
+			switch {
+			case !d.hasBudget(n, karpv1.DisruptionReasonUnderutilized):
+				d.reject(n, "", stayBudget(karpv1.DisruptionReasonUnderutilized))
+			case d.at.feeds(n):
+				d.reject(n, "", stayFed)
+			default:
+				return d.rests(n, karpv1.DisruptionReasonUnderutilized)
+			}
+			return true
+		})
+		if len(list) == 0 {
+			return
+		}
+		if d.agenda.pods <= 0 || d.vain >= vainMost {
+			d.out.More = true
+			return
+		}
+		k := d.agenda.group(list)
+		d.replaceGroup(list[:k], b)
+		list = list[k:]
 	}
 }
 
@@ -156,8 +204,9 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 	if len(group) == 0 || d.vain >= vainMost {
 		return
 	}
+	d.agenda.pods -= len(pods(group))
 	r := d.at.replace(group)
-	message := "Can't replace with a cheaper node"
+	message := noCheaper
 	if len(r.Unplaced) > 0 {
 		message = fmt.Sprintf("Not all pods would schedule, %s => %s", r.Unplaced[0].Pod.NamespacedName, r.Unplaced[0].Detail)
 	} else {
@@ -174,6 +223,7 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 			if !d.add(c) {
 				for _, n := range c.Going {
 					short[n] = len(c.Going) == 1 // of many, one may be within the budget
+					d.reject(n, "", stayBudget(karpv1.DisruptionReasonUnderutilized))
 				}
 				continue
 			}
@@ -193,8 +243,7 @@ func (d *decider) replaceGroup(group []*Node, b *balance) {
 		return
 	}
 	for _, n := range group {
-		d.m.remember(n, d.s.Now, message)
-		d.reject(n, eventUnconsolidatable, message)
+		d.unconsolidatable(n, message)
 	}
 }
 
@@ -279,7 +328,7 @@ func worthwhile(c *Command) string {
 	}
 	after := price(c.Launches)
 	if c.Saving = before - after; c.Saving <= 0 {
-		return "Can't replace with a cheaper node"
+		return noCheaper
 	}
 	if after > before*(1-least) {
 		return fmt.Sprintf("Replacing it saves %.1f %%, less than the %.1f %% it has to", 100*c.Saving/before, 100*least)

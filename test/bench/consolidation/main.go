@@ -9,9 +9,9 @@
 //
 // Parts and their figures:
 //
-//	pass        consolidation-pass-N s       one decision over N nodes at 40 % use, everything to be looked at
+//	pass        consolidation-pass-N s       one decision over N nodes with 20 N pods at 40 % use, everything to be looked at
 //	            consolidation-memory MB      peak resident memory of the process after the pass of 5,000 nodes
-//	incremental consolidation-incremental ms one decision after a pod came or went, 1,000 nodes at rest (p99)
+//	incremental consolidation-incremental ms one decision after a pod came or went, 1,000 full nodes at rest with some 50,000 pods (p99)
 //	shrink      shrink-1000 s                75 % of the pods of 1,000 nodes go at once: time spent deciding until the price is
 //	                                         within 3 % of the bound (booting and draining not included)
 //	            shrink-1000-cost ratio       price at rest over the bound

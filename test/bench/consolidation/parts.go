@@ -19,7 +19,7 @@ import (
 // pass measures one decision with everything to be looked at.
 func (r *report) pass(context.Context) error {
 	for _, nodes := range []int{1000, 5000} {
-		c, _, err := r.cluster(nodes, 0.4, "")
+		c, _, err := r.cluster(spec{nodes: nodes, pods: 20 * nodes, sizes: smallSizes()})
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,9 @@ func (r *report) pass(context.Context) error {
 		for _, cmd := range d.Commands {
 			going += len(cmd.Going)
 		}
-		fmt.Printf("pass: %d nodes, %d pods: %.3f s, %d commands for %d nodes\n", len(c.Machines), len(c.Pods()), took.Seconds(), len(d.Commands), going)
+		cores, memory := use(c)
+		fmt.Printf("pass: %d nodes, %d pods, which ask for %.0f %% of the cores and %.0f %% of the memory: %.3f s, %d commands for %d nodes\n",
+			len(c.Machines), len(c.Pods()), 100*cores, 100*memory, took.Seconds(), len(d.Commands), going)
 		r.figure(fmt.Sprintf("consolidation-pass-%d", nodes), took.Seconds(), "s")
 	}
 	mb, err := peak()
@@ -64,7 +66,7 @@ func peak() (float64, error) {
 
 // incremental measures a decision after one pod has come or gone.
 func (r *report) incremental(context.Context) error {
-	c, w, err := r.cluster(1000, 1, "")
+	c, w, err := r.cluster(spec{nodes: 1000, left: 1, sizes: smallSizes()})
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (r *report) incremental(context.Context) error {
 			return err
 		}
 	}
-	fmt.Printf("incremental: %d nodes, median %.2f ms, p99 %.2f ms\n", len(c.Machines), ms(quantile(times, 0.5)), ms(quantile(times, 0.99)))
+	fmt.Printf("incremental: %d nodes, %d pods, median %.2f ms, p99 %.2f ms\n", len(c.Machines), len(c.Pods()), ms(quantile(times, 0.5)), ms(quantile(times, 0.99)))
 	r.figure("consolidation-incremental", ms(quantile(times, 0.99)), "ms")
 	return nil
 }
@@ -109,7 +111,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // cost runs 300 nodes at 40 % use to rest.
 func (r *report) cost(context.Context) error {
-	c, _, err := r.cluster(300, 0.4, "")
+	c, _, err := r.cluster(spec{nodes: 300, left: 0.4, sizes: sizes()})
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func (r *report) cost(context.Context) error {
 
 // churn replaces a tenth of the pods each minute.
 func (r *report) churn(context.Context) error {
-	c, w, err := r.cluster(100, 1, "")
+	c, w, err := r.cluster(spec{nodes: 100, left: 1, sizes: sizes()})
 	if err != nil {
 		return err
 	}

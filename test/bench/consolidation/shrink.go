@@ -32,7 +32,7 @@ func (r *report) shrinkUnder(tenth bool) error {
 	if tenth {
 		name, budget = "shrink-1000-tenth", "10%"
 	}
-	c, _, err := r.cluster(1000, 0.25, budget)
+	c, _, err := r.cluster(spec{nodes: 1000, left: 0.25, budget: budget, sizes: sizes()})
 	if err != nil {
 		return err
 	}

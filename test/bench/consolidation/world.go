@@ -20,16 +20,22 @@ import (
 	"github.com/slipway-sh/slipway/test/builder"
 )
 
-// workload draws pods of 64 workloads: 50 millicores to a core, 1 to 8 GiB a core.
+// workload draws pods of 64 workloads: eight sizes, each with 1 to 8 GiB a core.
 type workload struct {
 	r       *rand.Rand
 	classes []*capacity.Class
 	serial  int
 }
 
-func newWorkload(seed uint64) *workload {
+// sizes are what pods of a workload ask for in millicores, 306 on average.
+func sizes() []int { return []int{50, 100, 100, 200, 250, 250, 500, 1000} }
+
+// smallSizes are 244 on average: of these a node of 16 vCPU has 20 at 40 % use.
+func smallSizes() []int { return []int{50, 100, 100, 150, 250, 300, 500, 500} }
+
+func newWorkload(seed uint64, sizes []int) *workload {
 	w := &workload{r: rand.New(rand.NewPCG(seed, 7))}
-	for i, millis := range []int{50, 100, 100, 200, 250, 250, 500, 1000} {
+	for i, millis := range sizes {
 		for k, ratio := range []float64{1, 1, 2, 2, 4, 4, 4, 8} {
 			name := fmt.Sprintf("w%d-%d", i, k)
 			w.classes = append(w.classes, builder.Class(name).Label("app", name).CPU(fmt.Sprintf("%dm", millis)).
@@ -60,36 +66,88 @@ func (r *report) pools(cores ...string) []*capacity.Pool {
 	).Obj()}
 }
 
-// podsPerNode is more pods than a full node holds on average.
-const podsPerNode = 70
+// podsPerNode is more pods than a full node holds on average; so many of sizes and, in the same way, more of smaller ones.
+func podsPerNode(sizes []int) int {
+	sum := 0
+	for _, s := range sizes {
+		sum += s
+	}
+	return 70 * 306 * len(sizes) / sum
+}
 
-// cluster has so many nodes of 16 vCPU, filled by the planner, of whose pods the given share is left, an hour later. From then
-// on nodes of 2 to 32 vCPU can be bought. budget is the pool's, 100 % if empty.
-func (r *report) cluster(nodes int, left float64, budget string) (*model.Cluster, *workload, error) {
-	w := newWorkload(r.seed)
-	result := plan.Solve(plan.Input{View: &capacity.View{Pools: r.pools("16")}, Pods: w.pods(nodes * podsPerNode)})
+// spec is a cluster of nodes of 16 vCPU, filled by the planner, of whose pods a share is left.
+type spec struct {
+	nodes int
+	// left is the share of the pods, pods their number: one of both.
+	left float64
+	pods int
+	// budget is the pool's, 100 % if empty.
+	budget string
+	// sizes are the pods', see sizes.
+	sizes []int
+}
+
+// cluster makes the cluster, an hour later. From then on nodes of 2 to 32 vCPU can be bought.
+func (r *report) cluster(x spec) (*model.Cluster, *workload, error) {
+	w := newWorkload(r.seed, x.sizes)
+	result := plan.Solve(plan.Input{View: &capacity.View{Pools: r.pools("16")}, Pods: w.pods(x.nodes * podsPerNode(x.sizes))})
 	if len(result.Unplaced) > 0 {
 		return nil, nil, fmt.Errorf("pod %s has no place: %s", result.Unplaced[0].Pod.NamespacedName, result.Unplaced[0].Detail)
 	}
-	if len(result.Launches) < nodes {
-		return nil, nil, fmt.Errorf("%d pods need %d nodes only, not %d", nodes*podsPerNode, len(result.Launches), nodes)
+	if len(result.Launches) < x.nodes {
+		return nil, nil, fmt.Errorf("%d pods need %d nodes only, not %d", w.serial, len(result.Launches), x.nodes)
 	}
-	result.Launches = result.Launches[:nodes]
+	result.Launches = result.Launches[:x.nodes]
+	stays, err := w.staying(result.Launches, x)
+	if err != nil {
+		return nil, nil, err
+	}
 	c := model.New(r.pools("2", "4", "8", "16", "32"), func(b *builder.NodePoolBuilder) {
-		if budget != "" {
-			b.Budget(budget)
+		if x.budget != "" {
+			b.Budget(x.budget)
 		}
 	})
 	for _, l := range result.Launches {
 		m := c.Buy(l.Pool.Name, l.Offerings[0])
 		for _, p := range l.Pods {
-			if w.r.Float64() < left {
+			if stays(p) {
 				m.Put(p)
 			}
 		}
 	}
 	c.Now = c.Now.Add(time.Hour)
 	return c, w, nil
+}
+
+// staying draws which pods of full nodes stay.
+func (w *workload) staying(full []plan.Launch, x spec) (func(*capacity.Pod) bool, error) {
+	if x.pods == 0 {
+		return func(*capacity.Pod) bool { return w.r.Float64() < x.left }, nil
+	}
+	var all []*capacity.Pod
+	for i := range full {
+		all = append(all, full[i].Pods...)
+	}
+	if len(all) < x.pods {
+		return nil, fmt.Errorf("%d full nodes hold %d pods, not %d", x.nodes, len(all), x.pods)
+	}
+	stays := make(map[*capacity.Pod]bool, x.pods)
+	for _, i := range w.r.Perm(len(all))[:x.pods] {
+		stays[all[i]] = true
+	}
+	return func(p *capacity.Pod) bool { return stays[p] }, nil
+}
+
+// use is the shares of the nodes' cores and memory that pods ask for.
+func use(c *model.Cluster) (cores, memory float64) {
+	var asked, there capacity.Resources
+	for _, m := range c.Machines {
+		there = there.Add(m.Offering.Type.Allocatable)
+		for _, p := range m.Pods {
+			asked = asked.Add(p.Class.Requests)
+		}
+	}
+	return float64(asked.CPU) / float64(there.CPU), float64(asked.Memory) / float64(there.Memory)
 }
 
 // lowest is the least that nodes for the cluster's pods can cost, in US dollars an hour.
