@@ -92,6 +92,10 @@ generate: ## run go generate
 manifests: $(HELM) ## render the chart in manifests/helm into manifests/install
 	@hack/manifests.sh
 
+.PHONY: kubernetes-version
+kubernetes-version: ## move the tree to another release of Kubernetes (VERSION=v1.38.0; DRY_RUN=1 shows the difference)
+	@hack/kubernetes-version.sh "$(VERSION)" $(if $(DRY_RUN),--dry-run)
+
 .PHONY: verify
 verify: ## generate, then check format, vet, lint, modules, house rules and a clean tree
 	@hack/verify.sh
