@@ -6,6 +6,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,25 +109,30 @@ func (p *Provisioner) seat(pod *corev1.Pod, q *capacity.Pod, ref *metav1.OwnerRe
 	}}
 }
 
-// bounded drops the seats that a plan puts into pools beyond what their annotation allows.
-func bounded(r *plan.Result, seats []seat) (kept []seat, changed bool) {
+// bounded drops the seats that a plan puts onto pools beyond what their annotation allows. before are the seats that are
+// there already, by pool.
+func bounded(v *capacity.View, r *plan.Result, seats []seat, before map[string]int) (kept []seat, changed bool) {
 	isSeat := make(map[types.UID]bool, len(seats))
 	for _, s := range seats {
 		isSeat[s.pod.UID] = true
 	}
-	over, used := map[types.UID]bool{}, map[string]int{}
-	for i := range r.Launches {
-		l := &r.Launches[i]
-		if l.Pool.LookAhead == nil {
-			continue
+	over, used := map[types.UID]bool{}, maps.Clone(before)
+	count := func(pool *capacity.Pool, uid types.UID) {
+		if pool == nil || pool.LookAhead == nil || !isSeat[uid] {
+			return
 		}
-		for _, q := range l.Pods {
-			if !isSeat[q.UID] {
-				continue
-			}
-			if used[l.Pool.Name]++; used[l.Pool.Name] > *l.Pool.LookAhead {
-				over[q.UID] = true
-			}
+		if used[pool.Name]++; used[pool.Name] > *pool.LookAhead {
+			over[uid] = true
+		}
+	}
+	for _, pl := range r.Placements {
+		if isSeat[pl.Pod.UID] {
+			count(v.Pool(pl.Node.Pool), pl.Pod.UID)
+		}
+	}
+	for i := range r.Launches {
+		for _, q := range r.Launches[i].Pods {
+			count(r.Launches[i].Pool, q.UID)
 		}
 	}
 	if len(over) == 0 {

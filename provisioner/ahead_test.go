@@ -281,6 +281,27 @@ func TestPoolBoundsLookAhead(t *testing.T) {
 	}
 }
 
+// TestPoolBoundsLookAheadOfAllSteps checks that seats which are there already count, and those on nodes on their way.
+func TestPoolBoundsLookAheadOfAllSteps(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		o := &fakeOwner{want: 30}
+		b.foresee(o)
+		np := b.pool()
+		np.Annotations = map[string]string{"slipway.sh/look-ahead": "3"}
+		if err := b.api.Update(t.Context(), np); err != nil {
+			t.Fatal(err)
+		}
+		b.run()
+		for i := range 4 {
+			// Each is of a shape of its own and takes no seat of the others.
+			b.offer(o.create(1, fmt.Sprintf("%dm", 1000+i))...)
+			if got := b.seats(); got != 3 {
+				t.Errorf("%d seats after %d steps, want 3", got, i+1)
+			}
+		}
+	})
+}
+
 func TestOtherPodsOfTheOwnerTakeNoSeat(t *testing.T) {
 	inBubble(t, nil, func(b *bed) {
 		o := &fakeOwner{want: 4}

@@ -87,7 +87,7 @@ func (p *Provisioner) full(ctx context.Context, in plan.Input, pods Pods, seats 
 				result.Launches = append(result.Launches, l)
 			}
 		}
-		kept, changed := bounded(&result, seats)
+		kept, changed := bounded(in.View, &result, seats, p.ledger.seatsByPool())
 		if !changed {
 			return p.expect(p.upheld(ctx, in.View, result, pods), seats)
 		}

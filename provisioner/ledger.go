@@ -48,6 +48,7 @@ type entry struct {
 	// owner is set for a seat: the place of a pod that its owner has still to create.
 	owner types.UID
 	class *capacity.Class // of a seat
+	pool  string          // of a seat
 	group *group          // nil for a pod that is of use by itself
 }
 

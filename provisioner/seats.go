@@ -21,6 +21,7 @@ type seat struct {
 	pod   *corev1.Pod
 	plan  *capacity.Pod
 	owner types.UID
+	pool  string // once it has a place
 }
 
 // expect notes seats that a plan has found room for, before they are assigned to their claims.
@@ -28,7 +29,7 @@ func (l *ledger) expect(seats []seat, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range seats {
-		e := &entry{pod: s.pod, offered: now, owner: s.owner, class: s.plan.Class}
+		e := &entry{pod: s.pod, offered: now, owner: s.owner, class: s.plan.Class, pool: s.pool}
 		l.pods[s.pod.UID] = e
 		l.seats[s.owner] = append(l.seats[s.owner], e)
 		l.came[s.owner] = now
@@ -108,6 +109,19 @@ func (l *ledger) seated(owner types.UID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.seats[owner])
+}
+
+// seatsByPool counts the seats on nodes of each pool.
+func (l *ledger) seatsByPool() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]int{}
+	for _, seats := range l.seats {
+		for _, e := range seats {
+			out[e.pool]++
+		}
+	}
+	return out
 }
 
 // strangers counts the pods that have not been offered.

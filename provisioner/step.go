@@ -88,7 +88,7 @@ func (p *Provisioner) solve(ctx context.Context, in plan.Input, pods Pods, seats
 			in.Pods = append(in.Pods, s.plan)
 		}
 		result := Planner{Judge: p.Judge, Metrics: p.Metrics}.Solve(ctx, in, pods)
-		kept, changed := bounded(&result, seats)
+		kept, changed := bounded(in.View, &result, seats, p.ledger.seatsByPool())
 		if !changed {
 			return p.expect(result, seats)
 		}
@@ -107,13 +107,14 @@ func (p *Provisioner) expect(r plan.Result, seats []seat) plan.Result {
 		byUID[s.pod.UID] = s
 	}
 	var placed []seat
-	place := func(uid types.UID) {
+	place := func(uid types.UID, pool string) {
 		if s, ok := byUID[uid]; ok {
+			s.pool = pool
 			placed = append(placed, s)
 		}
 	}
 	for _, pl := range r.Placements {
-		place(pl.Pod.UID)
+		place(pl.Pod.UID, pl.Node.Pool)
 	}
 	onlySeats := func(l plan.Launch) bool {
 		return !slices.ContainsFunc(l.Pods, func(q *capacity.Pod) bool { _, isSeat := byUID[q.UID]; return !isSeat })
@@ -124,7 +125,7 @@ func (p *Provisioner) expect(r plan.Result, seats []seat) plan.Result {
 				continue
 			}
 			for _, q := range l.Pods {
-				place(q.UID)
+				place(q.UID, l.Pool.Name)
 			}
 		}
 	}

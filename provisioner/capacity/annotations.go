@@ -29,7 +29,7 @@ func ParseEvenness(value string) (float64, error) {
 	return v / 100, nil
 }
 
-// LookAheadAnnotation on a NodePool bounds the pods planned on it in one step before they exist: a whole number, 0 for none.
+// LookAheadAnnotation on a NodePool bounds the pods planned on it before they exist, at any time: a whole number, 0 for none.
 const LookAheadAnnotation = "slipway.sh/look-ahead"
 
 // ParseLookAhead reads the value of LookAheadAnnotation, a number of pods. The error names the annotation, the value and

@@ -36,7 +36,7 @@ type Pool struct {
 	// Limits bounds the sum of node capacities, in the resources it names only. LimitNodes bounds their number. nil if unset.
 	Limits     corev1.ResourceList
 	LimitNodes *int64
-	// LookAhead bounds the pods that are planned on the pool in one step before they exist; nil for no bound. See
+	// LookAhead bounds the pods that are planned on the pool before they exist, at any time; nil for no bound. See
 	// LookAheadAnnotation.
 	LookAhead *int
 	// Usage is the capacity of the pool's nodes, those on their way included, and Nodes their number.
