@@ -6,6 +6,7 @@ package webhook
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,37 @@ type Index struct {
 }
 
 type workloadKey struct{ namespace, name string }
+
+// podNote is what is kept of a pod: a tenth of it. It has a name and a version, so a cache can hold it in the pod's place.
+type podNote struct {
+	metav1.ObjectMeta
+
+	ended bool
+	// asked is what its containers ask for, by key.
+	asked []askedFor
+}
+
+type askedFor struct {
+	container string
+	resource  corev1.ResourceName
+	quantity  string
+}
+
+func note(p *corev1.Pod) *podNote {
+	n := &podNote{ObjectMeta: bare(&p.ObjectMeta), ended: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed}
+	n.Annotations = only(p.Annotations, karpv1.DoNotDisruptAnnotationKey, v1alpha1.DefaultedAnnotation)
+	n.Labels = only(p.Labels, "pod-template-hash")
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				if q := list[i].Resources.Requests[name]; !q.IsZero() {
+					n.asked = append(n.asked, askedFor{strings.Clone(list[i].Name), name, q.String()})
+				}
+			}
+		}
+	}
+	return n
+}
 
 type podFacts struct {
 	owner     types.UID
@@ -81,8 +113,11 @@ func NewIndex() *Index {
 // Pods handles the events of pods; now tells the time.
 func (x *Index) Pods(now func() time.Time) cache.ResourceEventHandler {
 	see := func(o any) {
-		if p, ok := o.(*corev1.Pod); ok {
+		switch p := o.(type) {
+		case *podNote:
 			x.see(p, now())
+		case *corev1.Pod:
+			x.see(note(p), now())
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -92,8 +127,8 @@ func (x *Index) Pods(now func() time.Time) cache.ResourceEventHandler {
 			if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = d.Obj
 			}
-			if p, ok := o.(*corev1.Pod); ok {
-				x.forget(p.UID, now())
+			if p, ok := o.(metav1.Object); ok {
+				x.forget(p.GetUID(), now())
 			}
 		},
 	}
@@ -122,10 +157,10 @@ func (x *Index) Controllers() cache.ResourceEventHandler {
 	}
 }
 
-func (x *Index) see(p *corev1.Pod, now time.Time) {
+func (x *Index) see(p *podNote, now time.Time) {
 	protection, err := rules.ParseProtection(p.Annotations[karpv1.DoNotDisruptAnnotationKey])
 	f := podFacts{
-		namespace: p.Namespace, ended: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		namespace: p.Namespace, ended: p.ended,
 		protected: err == nil && protection.Set && (protection.For == 0 || p.CreationTimestamp.Add(protection.For).After(now)),
 	}
 	if c := metav1.GetControllerOf(p); c != nil {
@@ -195,17 +230,14 @@ func (x *Index) owner(uid types.UID) *ownerFacts {
 func key(container string, name corev1.ResourceName) string { return container + "/" + string(name) }
 
 // learn remembers what a new pod's containers ask for: what was filled in for its owner, the rest for its workload.
-func (x *Index) learn(p *corev1.Pod, f podFacts) {
+func (x *Index) learn(p *podNote, f podFacts) {
 	provenance := p.Annotations[v1alpha1.DefaultedAnnotation]
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			if k, ok := rules.Recorded(provenance, c.Name, name); ok {
-				if _, had := x.owner(f.owner).given[key(c.Name, name)]; !had {
-					x.owner(f.owner).given[key(c.Name, name)] = given{k, p.CreationTimestamp.Time}
-				}
-			} else if q, ok := c.Resources.Requests[name]; ok && !q.IsZero() {
-				x.workloads[f.workload].asked[key(c.Name, name)] = q.String()
-			}
+	for _, a := range p.asked {
+		at := key(a.container, a.resource)
+		if k, ok := rules.Recorded(provenance, a.container, a.resource); !ok {
+			x.workloads[f.workload].asked[at] = a.quantity
+		} else if _, had := x.owner(f.owner).given[at]; !had {
+			x.owner(f.owner).given[at] = given{k, p.CreationTimestamp.Time}
 		}
 	}
 }

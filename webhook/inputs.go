@@ -124,11 +124,7 @@ func workload(kind string, meta *metav1.ObjectMeta, replicas *int32, labels map[
 func strip(o any) (any, error) {
 	switch x := o.(type) {
 	case *corev1.Pod:
-		p := &corev1.Pod{ObjectMeta: bare(&x.ObjectMeta), Status: corev1.PodStatus{Phase: x.Status.Phase}}
-		p.Annotations = only(x.Annotations, karpv1.DoNotDisruptAnnotationKey, v1alpha1.DefaultedAnnotation)
-		p.Labels = only(x.Labels, "pod-template-hash")
-		p.Spec.InitContainers, p.Spec.Containers = sizes(x.Spec.InitContainers), sizes(x.Spec.Containers)
-		return p, nil
+		return note(x), nil
 	case *appsv1.ReplicaSet:
 		r := &appsv1.ReplicaSet{ObjectMeta: bare(&x.ObjectMeta)}
 		if metav1.GetControllerOf(x) == nil {
@@ -167,14 +163,6 @@ func only(m map[string]string, keys ...string) map[string]string {
 			}
 			out[k] = strings.Clone(v)
 		}
-	}
-	return out
-}
-
-func sizes(in []corev1.Container) []corev1.Container {
-	out := make([]corev1.Container, len(in))
-	for i, c := range in {
-		out[i] = corev1.Container{Name: c.Name, Resources: corev1.ResourceRequirements{Requests: c.Resources.Requests}}
 	}
 	return out
 }

@@ -1,11 +1,12 @@
 // Copyright The Slipway Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command webhook measures admission in a process of its own: how fast reviews
-// are decided one after the other, how long they take at a steady rate over
-// HTTPS, what the process holds, and how long it takes to say whether a new kind
-// of pod can ever run. The world is 20 policies, 50 NodePools, all instance types
-// of us-east-1 and 5,000 pods. Then pods are created through a real API server
+// Command webhook measures admission: how fast reviews are decided one after the
+// other, how long it takes to say whether a new kind of pod can ever run, how long
+// reviews take at a steady rate over HTTPS against a process of its own, and how
+// much memory slipway-webhook takes as installed while it answers at that rate.
+// The world is 20 policies, 50 NodePools, all instance types of us-east-1 and
+// 5,000 pods. Then pods are created through a real API server
 // that asks two installed replicas: without them, with them, with one that is
 // black-holed, during a rolling update, with none left, and with a certificate
 // that has expired. It asserts nothing.
@@ -15,6 +16,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,11 +38,17 @@ func main() {
 	flag.IntVar(&o.creations, "creations", 200, "pods created a second, through an API server")
 	flag.DurationVar(&o.creating, "creating", 10*time.Second, "how long pods are created in each situation")
 	flag.StringVar(&o.profiles, "profiles", "", "folder for the API server's CPU profile in each situation; none if empty")
+	serve := flag.Bool("serve", false, "answer reviews until standard input ends; for this command's own use")
 	only := flag.String("only", strings.Join(parts(), ","), "what is measured")
 	flag.Parse()
 	o.only = strings.Split(*only, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
+	err := errors.ErrUnsupported
+	if *serve {
+		err = serveWorld(ctx)
+	} else {
+		err = run(ctx, o)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench-webhook: %v\n", err)
@@ -49,8 +57,8 @@ func main() {
 }
 
 // parts are what can be measured by itself: what a review costs, how long it takes to say whether a pod can ever run, reviews at
-// a steady rate over HTTPS, and the creation of pods through an API server.
-func parts() []string { return []string{"reviews", "feasibility", "steady", "creations"} }
+// a steady rate over HTTPS, the memory of the installed process, and the creation of pods through an API server.
+func parts() []string { return []string{"reviews", "feasibility", "steady", "memory", "creations"} }
 
 type figure struct {
 	name  string
@@ -78,15 +86,16 @@ func run(ctx context.Context, o options) error {
 	}
 	var figures []figure
 	failures := 0
-	if o.has("reviews") || o.has("feasibility") || o.has("steady") {
-		more, failed, err := reviews(ctx, o)
-		if err != nil {
-			return err
+	for _, part := range []struct {
+		wanted  bool
+		measure func(context.Context, options) ([]figure, int, error)
+	}{
+		{o.has("reviews") || o.has("feasibility"), reviews}, {o.has("steady"), overHTTPS}, {o.has("memory"), memory}, {o.has("creations"), reliability},
+	} {
+		if !part.wanted {
+			continue
 		}
-		figures, failures = more, failed
-	}
-	if o.has("creations") {
-		more, failed, err := reliability(ctx, o)
+		more, failed, err := part.measure(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -115,14 +124,19 @@ func reviews(ctx context.Context, o options) (figures []figure, failures int, er
 		}
 		figures = append(figures, figure{"webhook-rate", rate, "per-second"})
 	}
-	if o.has("steady") {
-		steady, err := w.steady(ctx, o)
-		if err != nil {
-			return nil, 0, err
-		}
-		failures = steady.failures
-		figures = append(figures, figure{"webhook-p50", steady.p50, "ms"}, figure{"webhook-p99", steady.p99, "ms"},
-			figure{"webhook-client-p99", steady.client99, "ms"}, figure{"webhook-memory", steady.memory, "MB"})
+	return figures, 0, nil
+}
+
+// overHTTPS measures reviews at a steady rate.
+func overHTTPS(ctx context.Context, o options) ([]figure, int, error) {
+	got, err := steady(ctx, o)
+	return []figure{{"webhook-p50", got.p50, "ms"}, {"webhook-p99", got.p99, "ms"}, {"webhook-client-p99", got.client99, "ms"}}, got.failures, err
+}
+
+func serveWorld(ctx context.Context) error {
+	w, err := newWorld(ctx)
+	if err != nil {
+		return err
 	}
-	return figures, failures, nil
+	return w.serve()
 }

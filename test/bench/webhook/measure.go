@@ -8,10 +8,14 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
@@ -69,16 +73,21 @@ func (w *world) oneCore(ctx context.Context) (float64, error) {
 }
 
 type steadyResult struct {
-	p50, p99, client99, memory float64
-	failures                   int
+	p50, p99, client99 float64
+	failures           int
 }
 
-// steady holds a rate over HTTPS. p50 and p99 are the handler's own time; the client's has the network and the wait for a
-// core in it, which client and server share here.
-func (w *world) steady(ctx context.Context, o options) (steadyResult, error) {
+// served is what a serving process says on its standard output: where it is, then how long its handler took.
+type served struct {
+	URL      string
+	P50, P99 float64 // ms
+}
+
+// serve answers reviews over HTTPS in this process until standard input ends.
+func (w *world) serve() error {
 	wall := clock.RealClock{}
 	var mu sync.Mutex
-	var inside, outside []time.Duration
+	var inside []time.Duration
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := wall.Now()
 		w.handler.ServeHTTP(rw, r)
@@ -87,27 +96,101 @@ func (w *world) steady(ctx context.Context, o options) (steadyResult, error) {
 		inside = append(inside, took)
 		mu.Unlock()
 	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that clients gave up
 	server.StartTLS()
 	defer server.Close()
-	client := server.Client()
-	if t, ok := client.Transport.(*http.Transport); ok {
-		t.MaxIdleConnsPerHost = 64
-		t.TLSClientConfig.MinVersion = tls.VersionTLS13
+	out := json.NewEncoder(os.Stdout)
+	if err := out.Encode(served{URL: server.URL}); err != nil {
+		return err
 	}
-	failures := 0
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(inside) == 0 {
+		return errors.New("nothing was asked")
+	}
+	slices.Sort(inside)
+	return out.Encode(served{P50: float64(inside[len(inside)/2]) / ms, P99: float64(inside[len(inside)*99/100]) / ms})
+}
+
+// steady holds a rate over HTTPS against a process of its own. p50 and p99 are the handler's own time; the client's has the network
+// and the wait for a core in it, which client and server share.
+func steady(ctx context.Context, o options) (out steadyResult, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return out, err
+	}
+	cmd := exec.CommandContext(ctx, self, "-serve")
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return out, err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return out, err
+	}
+	if err := cmd.Start(); err != nil {
+		return out, fmt.Errorf("starting a process that serves: %w", err)
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			_ = input.Close() // then it ends
+		}
+		err = errors.Join(err, cmd.Wait())
+	}()
+	said := json.NewDecoder(output)
+	var at served
+	if err := said.Decode(&at); err != nil {
+		return out, fmt.Errorf("waiting for a process that serves: %w", err)
+	}
+	if out.client99, out.failures, err = hold(ctx, o, at.URL); err != nil {
+		return out, err
+	}
+	closed = true
+	if err := input.Close(); err != nil {
+		return out, err
+	}
+	if err := said.Decode(&at); err != nil {
+		return out, fmt.Errorf("reading how long the handler took: %w", err)
+	}
+	out.p50, out.p99 = at.P50, at.P99
+	return out, nil
+}
+
+// hold sends reviews at the rate and returns the 99th percentile of the answers' time in milliseconds.
+func hold(ctx context.Context, o options, url string) (p99 float64, failures int, err error) {
+	var bodies [][]byte
+	for i := range 200 {
+		body, err := review(i)
+		if err != nil {
+			return 0, 0, err
+		}
+		bodies = append(bodies, body)
+	}
+	client := &http.Client{Transport: &http.Transport{
+		MaxIdleConnsPerHost: 64,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}, //nolint:gosec // our own process on this machine
+	}}
+	wall := clock.RealClock{}
+	var mu sync.Mutex
+	var outside []time.Duration
 	var wg sync.WaitGroup
 	total := int(o.length.Seconds() * float64(o.rate))
 	start := wall.Now()
 	for i := range total {
 		if ctx.Err() != nil {
-			return steadyResult{}, ctx.Err()
+			return 0, 0, ctx.Err()
 		}
 		if wait := start.Add(time.Duration(i) * time.Second / time.Duration(o.rate)).Sub(wall.Now()); wait > 0 {
 			wall.Sleep(wait)
 		}
 		wg.Go(func() {
 			begin := wall.Now()
-			err := call(ctx, client, server.URL, i, w.bodies[i%len(w.bodies)])
+			err := call(ctx, client, url, i, bodies[i%len(bodies)])
 			took := wall.Since(begin)
 			mu.Lock()
 			defer mu.Unlock()
@@ -118,17 +201,8 @@ func (w *world) steady(ctx context.Context, o options) (steadyResult, error) {
 		})
 	}
 	wg.Wait()
-	slices.Sort(inside)
 	slices.Sort(outside)
-	inside, outside = slices.Clip(inside), slices.Clip(outside)
-	at := func(list []time.Duration, percent int) float64 { return float64(list[len(list)*percent/100]) / ms }
-	out := steadyResult{p50: at(inside, 50), p99: at(inside, 99), client99: at(outside, 99), failures: failures}
-	inside, outside = nil, nil
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	out.memory = float64(m.HeapInuse+m.StackInuse) / 1e6
-	return out, nil
+	return float64(outside[len(outside)*99/100]) / ms, failures, nil
 }
 
 // call sends one review; an answer that does not allow is a failure, because nothing here is to be refused.
