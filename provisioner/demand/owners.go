@@ -6,6 +6,8 @@ package demand
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -171,14 +173,46 @@ func ended(job *batchv1.Job) bool {
 }
 
 // parallel is how many pods of a Job may exist at a time: its parallelism, and not more than are missing from its
-// completions. A Job without completions is a work queue and gets no further pods once one has succeeded.
+// completions. A Job without completions is a work queue and gets no further pods once one has succeeded. An index that has
+// failed for good (spec.backoffLimitPerIndex) gets none, and too many of those fail the Job.
 func parallel(job *batchv1.Job) int {
 	n := replicas(job.Spec.Parallelism)
-	if job.Spec.Completions != nil {
-		return min(n, int(*job.Spec.Completions)-int(job.Status.Succeeded))
-	}
-	if job.Status.Succeeded > 0 {
+	switch {
+	case job.Spec.Completions != nil:
+		completions, failed := int(*job.Spec.Completions), 0
+		if job.Status.FailedIndexes != nil {
+			failed = indexes(*job.Status.FailedIndexes, completions)
+		}
+		if most := job.Spec.MaxFailedIndexes; most != nil && failed > int(*most) {
+			return 0
+		}
+		n = min(n, completions-int(job.Status.Succeeded)-failed)
+	case job.Status.Succeeded > 0:
 		return 0
+	}
+	if p := job.Spec.PodReplacementPolicy; p != nil && *p == batchv1.Failed && job.Status.Terminating != nil {
+		n -= int(*job.Status.Terminating) // pods that are being ended are replaced once they have
+	}
+	return n
+}
+
+// indexes counts the indexes below completions in a Job's list of them, such as "1,3-5,7". As the Job controller does, it
+// leaves out what cannot be read.
+func indexes(list string, completions int) int {
+	n := 0
+	for item := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(item, "-")
+		first, err := strconv.Atoi(from)
+		if err != nil {
+			continue
+		}
+		last := first
+		if isRange {
+			if last, err = strconv.Atoi(to); err != nil {
+				continue
+			}
+		}
+		n += max(min(last, completions-1)-first+1, 0)
 	}
 	return n
 }

@@ -132,6 +132,18 @@ func TestComing(t *testing.T) {
 		"a Job that has failed": {task, []runtime.Object{job(8, 100, func(j *batchv1.Job) {
 			j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}}
 		}), task}, 0, 1},
+		"a Job some of whose indexes have failed":          {task, []runtime.Object{job(10, 10, failedAt("1,3-5")), task}, 5, 1},
+		"a Job of fewer completions since they failed":     {task, []runtime.Object{job(10, 4, failedAt("1,3-5,7")), task}, 1, 1},
+		"a Job whose failed indexes do not limit it":       {task, []runtime.Object{job(3, 100, failedAt("1,3-5")), task}, 2, 1},
+		"a Job whose failed indexes cannot be read":        {task, []runtime.Object{job(10, 10, failedAt("1,x,5-y,7-6")), task}, 8, 1},
+		"a Job with as many failed indexes as it may have": {task, []runtime.Object{job(10, 10, failedAt("1,3"), func(j *batchv1.Job) { j.Spec.MaxFailedIndexes = new(int32(2)) }), task}, 7, 1},
+		"a Job with more failed indexes than it may have":  {task, []runtime.Object{job(10, 10, failedAt("1,3-4"), func(j *batchv1.Job) { j.Spec.MaxFailedIndexes = new(int32(2)) }), task}, 0, 1},
+		"a Job that replaces pods once they have ended": {task, []runtime.Object{job(8, 100, func(j *batchv1.Job) {
+			j.Spec.PodReplacementPolicy, j.Status.Terminating = new(batchv1.Failed), new(int32(3))
+		}), task}, 4, 1},
+		"a Job that replaces pods at once": {task, []runtime.Object{job(8, 100, func(j *batchv1.Job) {
+			j.Spec.PodReplacementPolicy, j.Status.Terminating = new(batchv1.TerminatingOrFailed), new(int32(3))
+		}), task}, 7, 1},
 		"another kind with a scale":       {owned("argoproj.io/v1alpha1", "Rollout", "rollout", "r"), []runtime.Object{owned("argoproj.io/v1alpha1", "Rollout", "rollout", "r")}, 6, 1},
 		"another kind without one":        {owned("example.com/v1", "Thing", "thing", "t"), nil, 0, 0},
 		"the quota has room for three":    {web("p"), []runtime.Object{rs(10), web("p"), quota("2", "500m")}, 3, 1},
@@ -153,6 +165,14 @@ func TestComing(t *testing.T) {
 				t.Errorf("Coming = %d, %v; want %d and %d pending", got, pending, tt.want, tt.pending)
 			}
 		})
+	}
+}
+
+// failedAt has indexes of a Job fail for good.
+func failedAt(indexes string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) {
+		j.Spec.CompletionMode, j.Spec.BackoffLimitPerIndex = new(batchv1.IndexedCompletion), new(int32(0))
+		j.Status.FailedIndexes = &indexes
 	}
 }
 
