@@ -54,7 +54,7 @@ func (p *Provisioner) settle(ctx context.Context, pods []*corev1.Pod) (rest []*c
 			continue
 		}
 		claims[claim] = true
-		p.tell(claim, pod)
+		p.tell(claim, "", pod)
 		if node != "" {
 			p.nominate(ctx, node, []*corev1.Pod{pod})
 		}

@@ -40,6 +40,7 @@ const (
 type draft struct {
 	claim        *karpv1.NodeClaim
 	places, pods []*corev1.Pod
+	what         string // its likeliest instance, for people
 }
 
 // drafts turns launches into claims. Equal launches get one launch group, so that they share one CreateFleet call. The pods
@@ -70,6 +71,7 @@ func (p *Provisioner) drafts(ctx context.Context, launches []plan.Launch, pods m
 			continue
 		}
 		d.claim = launch.NewClaim(np, l)
+		d.what = "planned as " + instanceWords(l.Offerings[0].Type.Name, l.Offerings[0].CapacityType, l.Price())
 		a := d.claim.Annotations
 		a[PodsAnnotation] = joinPods(d.pods)
 		if list := images[l.Pool.Name]; list != "" {
@@ -157,4 +159,17 @@ func splitPods(s string) []types.NamespacedName {
 		}
 	}
 	return slices.Clip(out)
+}
+
+// instanceWords describes an instance with its price in US dollars an hour.
+func instanceWords(instanceType, capacityType string, price float64) string {
+	return fmt.Sprintf("%s %s at $%.4g/h", instanceType, capacityType, price)
+}
+
+// words are instanceWords for a node that is on its way, "" if its instance is not known yet.
+func words(n *capacity.Node) string {
+	if n.InstanceType == "" {
+		return ""
+	}
+	return instanceWords(n.InstanceType, n.CapacityType, n.Price)
 }

@@ -28,10 +28,10 @@ const mostImagined = 512
 // early looks at a batch that is still open and launches the nodes that are full already. Everything else about its pods waits
 // for the batch to close.
 func (p *Provisioner) early(ctx context.Context, batch demand.Batch) {
+	defer p.plans(batch.Pods)() // before the lock: a batch that waits for another plan is not forgotten
 	p.steps.Lock()
 	defer p.steps.Unlock()
 	start := p.Clock.Now()
-	defer p.plans(batch.Pods)()
 	waiting, offered := p.ledger.waiting(batch.Pods)
 	waiting = p.settle(ctx, waiting)
 	reserved := p.reserved()

@@ -29,7 +29,7 @@ func TestWaits(t *testing.T) {
 	expect("when it has failed", true, true, false)
 	p.ledger.assign("claim", "", []*corev1.Pod{pod})
 	expect("when it was planned", false, true, true)
-	p.ledger.usable("claim", "node", now)
+	p.ledger.usable("claim", "node", everybody, now)
 	p.ledger.offer(pod, now.Add(bindGrace-time.Millisecond), nil)
 	expect("when it has just failed to get to its node", false, true, true)
 	p.ledger.offer(pod, now.Add(bindGrace), nil)

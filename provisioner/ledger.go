@@ -43,6 +43,8 @@ type entry struct {
 	retryAt time.Time // unplaced
 	backoff time.Duration
 	told    string // the last reason an event was written for
+	// spurned is how often the pod was refused by a node of its own: one that was bought for it, was usable, and had its room.
+	spurned int
 	// loose: waiting, or planned since, without being parked: it was refused and is planned again of our own accord.
 	loose bool
 	// owner is set for a seat: the place of a pod that its owner has still to create.
@@ -59,6 +61,10 @@ const (
 	// bindGrace is how long a pod whose node is usable may fail to bind to it (topology rules that need another pod
 	// first, a foreign pod that is leaving) before it counts as new demand.
 	bindGrace = 10 * time.Second
+	// spurnedFirst and spurnedLast are how long a pod waits that was refused by a second node of its own, and by ever more;
+	// it doubles. Whatever keeps it off is not known to the plan, and would keep it off the next node too.
+	spurnedFirst = 10 * time.Minute
+	spurnedLast  = 4 * time.Hour
 )
 
 // ledger knows every pod that waits for capacity. Safe for concurrent use; no method does more than map work.
@@ -85,6 +91,8 @@ type ledger struct {
 	groups map[types.NamespacedName]*group
 	// lifted are the nodes that have joined on which room was kept for a pod and is not any more.
 	lifted []string
+	// refusers are the nodes that have refused pods they were bought for, until that has been told; see refused.
+	refusers map[types.UID]string
 }
 
 func newLedger() *ledger {
@@ -92,6 +100,7 @@ func newLedger() *ledger {
 		pods: map[types.UID]*entry{}, claims: map[string]map[types.UID]*entry{}, lists: map[string][]*corev1.Pod{},
 		seats: map[types.UID][]*entry{}, came: map[types.UID]time.Time{}, barren: map[types.UID]time.Time{}, idle: map[string]time.Time{},
 		groups: map[types.NamespacedName]*group{}, intruders: map[string]bool{}, joined: map[string]string{}, awaited: map[string]string{},
+		refusers: map[types.UID]string{},
 	}
 	l.keep()
 	return l
@@ -117,10 +126,18 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) b
 		if e.usable.IsZero() {
 			return true, e.node, false
 		}
-		if now.Sub(e.usable) < bindGrace && !l.intruders[e.claim] && (taken == nil || !taken(e.node)) {
+		mine := !l.intruders[e.claim] && (taken == nil || !taken(e.node)) // the pod's room is still there
+		if mine && now.Sub(e.usable) < bindGrace {
 			return false, e.node, false
 		}
+		node := e.node
 		l.unassign(e)
+		if mine {
+			if pause := l.spurn(e, node); pause > 0 {
+				e.state, e.retryAt = unplaced, now.Add(pause)
+				return false, "", false
+			}
+		}
 		e.state, e.offered = waiting, now
 		return true, "", true
 	case unplaced:
@@ -132,6 +149,31 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) b
 	default:
 		return true, "", true // the batch ignores a pod it has
 	}
+}
+
+// spurn notes that a node of the pod's own refuses it, and returns how long nothing is bought for it: not at all the first time.
+// l.mu is held.
+func (l *ledger) spurn(e *entry, node string) time.Duration {
+	e.spurned++
+	if e.spurned == 1 {
+		return 0
+	}
+	l.refusers[e.pod.UID] = node
+	return min(spurnedFirst<<min(e.spurned-2, 10), spurnedLast)
+}
+
+// refused returns, once, the pods that a second node of their own refuses, each with that node's name.
+func (l *ledger) refused() map[*corev1.Pod]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[*corev1.Pod]string{}
+	for uid, node := range l.refusers {
+		if e := l.pods[uid]; e != nil {
+			out[e.pod] = node
+		}
+	}
+	clear(l.refusers)
+	return out
 }
 
 // assign plans pods onto a claim.
@@ -195,12 +237,13 @@ func (l *ledger) unplace(uid types.UID, reason string, now time.Time) (news, par
 	return true, !e.loose
 }
 
-// due moves unplaced pods whose time has come, or all of them, back to waiting and returns them.
+// due moves unplaced pods whose time has come, or all of them, back to waiting and returns them. No change of pools helps a
+// pod whose own nodes refuse it.
 func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 	l.mu.Lock()
 	var out []*corev1.Pod
 	for _, e := range l.pods {
-		if e.state != unplaced || !all && now.Before(e.retryAt) {
+		if e.state != unplaced || (!all || e.spurned > 1) && now.Before(e.retryAt) {
 			continue
 		}
 		for _, m := range e.comrades() {
@@ -268,10 +311,10 @@ func (l *ledger) named(claim, node string) []*corev1.Pod {
 	})
 }
 
-// usable notes that the claim's node can be bound to and returns the pods for which that is news.
-func (l *ledger) usable(claim, node string, now time.Time) []*corev1.Pod {
+// usable notes that the claim's node can be bound to by the pods it admits and returns those for which that is news.
+func (l *ledger) usable(claim, node string, admits func(*corev1.Pod) bool, now time.Time) []*corev1.Pod {
 	return l.each(claim, func(e *entry) bool {
-		if !e.usable.IsZero() {
+		if !e.usable.IsZero() || !admits(e.pod) {
 			return false
 		}
 		e.node, e.usable = node, now

@@ -43,7 +43,7 @@ func TestLedger(t *testing.T) {
 		return func(l *ledger, _ time.Time) string { return names(l.named(claim, node)) }
 	}
 	usable := func(claim, node string) func(*ledger, time.Time) string {
-		return func(l *ledger, now time.Time) string { return names(l.usable(claim, node, now)) }
+		return func(l *ledger, now time.Time) string { return names(l.usable(claim, node, everybody, now)) }
 	}
 	lost := func(claim string) func(*ledger, time.Time) string {
 		return func(l *ledger, _ time.Time) string { return names(l.lost(claim)) }
@@ -59,6 +59,16 @@ func TestLedger(t *testing.T) {
 	}
 	remove := func(pod *corev1.Pod) func(*ledger, time.Time) string {
 		return func(l *ledger, _ time.Time) string { _, known := l.remove(pod.UID, ""); return fmt.Sprint(known) }
+	}
+	refused := func(l *ledger, _ time.Time) string {
+		var out []string
+		for pod, node := range l.refused() {
+			out = append(out, pod.Name+" by "+node)
+		}
+		return strings.Join(out, " ")
+	}
+	intrude := func(claim string) func(*ledger, time.Time) string {
+		return func(l *ledger, _ time.Time) string { return fmt.Sprint(l.intrude(claim)) }
 	}
 	counts := func(l *ledger, _ time.Time) string { n, _ := l.counts(); return fmt.Sprint(n) }
 	const again, parked = `parked true node "" fresh true`, `parked true node "" fresh false`
@@ -80,6 +90,36 @@ func TestLedger(t *testing.T) {
 			{offer(p), time.Second + bindGrace, again},
 			{counts, time.Minute, "[1 0 0]"},
 			{lost("c"), time.Minute, ""},
+		},
+		"a pod that two nodes of its own have refused waits, whatever changes, and longer each time": {
+			{offer(p), 0, again},
+			{assign("c", "", p), 0, "p"},
+			{usable("c", "n"), 0, "p"},
+			{offer(p), bindGrace, again},
+			{refused, bindGrace, ""},
+			{assign("d", "", p), bindGrace, "p"},
+			{usable("d", "m"), bindGrace, "p"},
+			{offer(p), 2 * bindGrace, `parked false node "" fresh false`},
+			{refused, 2 * bindGrace, "p by m"},
+			{refused, 2 * bindGrace, ""},
+			{offer(p), 2*bindGrace + spurnedFirst - 1, `parked false node "" fresh false`},
+			{due(true), 2*bindGrace + spurnedFirst - 1, ""},
+			{due(false), 2*bindGrace + spurnedFirst, "p"},
+			{assign("e", "", p), 2*bindGrace + spurnedFirst, "p"},
+			{usable("e", "o"), 2*bindGrace + spurnedFirst, "p"},
+			{offer(p), 3*bindGrace + spurnedFirst, `parked false node "" fresh false`},
+			{due(true), 3*bindGrace + 3*spurnedFirst - 1, ""},
+			{due(false), 3*bindGrace + 3*spurnedFirst, "p"},
+		},
+		"a node whose room others have taken has refused nobody": {
+			{offer(p), 0, again},
+			{assign("c", "", p), 0, "p"},
+			{usable("c", "n"), 0, "p"},
+			{intrude("c"), 0, "true"},
+			{offer(p), 1, again},
+			{assign("d", "", p), 1, "p"},
+			{usable("d", "m"), 1, "p"},
+			{offer(p), 1 + bindGrace, again},
 		},
 		"a lost claim gives its pods back, once": {
 			{offer(p), 0, again},
@@ -177,3 +217,6 @@ func TestLedgerLists(t *testing.T) {
 		t.Errorf("an adopted pod: parked %v, node %q, fresh %v", parked, node, fresh)
 	}
 }
+
+// everybody is admitted.
+func everybody(*corev1.Pod) bool { return true }

@@ -253,6 +253,11 @@ func (p *Provisioner) retry(ctx context.Context) {
 			log.FromContext(ctx).V(1).Info("planning unplaced pods again", "batch", len(pods), "changed", all)
 			p.batch.Requeue(pods...)
 		}
+		for pod, node := range p.ledger.refused() {
+			p.Events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Provisioning",
+				"node %q was bought for the pod, as was one before it, and the scheduler refuses both: no other is bought for now; the scheduler's own events say what keeps the pod off", node)
+			log.FromContext(ctx).Info("nodes bought for a pod refuse it, none is bought for a while", "pod", pod.Namespace+"/"+pod.Name, "node", node)
+		}
 		p.expireRecent()
 		p.Metrics.count(p.ledger.counts())
 	}

@@ -113,6 +113,31 @@ func TestTakenRoomIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
+// TestUndeclaredTaintHoldsPods has an agent put a taint on a node that its pool does not declare: the pods wait for it to go, those
+// that tolerate it do not, and nothing more is bought for any of them, nor for pods that come meanwhile.
+func TestUndeclaredTaintHoldsPods(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		x, brave := pod("x", "1"), pod("brave", "1")
+		brave.Spec.Tolerations = []corev1.Toleration{{Key: "agent", Operator: corev1.TolerationOpExists}}
+		b.offer(x, brave)
+		b.take()
+		c := b.launched(b.claim(), builder.Node("n1").CPU("4").Memory("16Gi").Taint("agent", "starting", corev1.TaintEffectNoSchedule))
+		b.did("the node is up but for the taint", "reserve brave on n1", "release brave")
+		b.pass(5 * time.Minute)
+		b.offer(x)
+		b.offer(pod("late", "1"))
+		if got := launches(b.take()); len(got) != 0 {
+			t.Errorf("while the taint is there: %q, want nothing bought", got)
+		}
+		clean := b.nodeFor(c.Name, c).DeepCopy()
+		clean.Spec.Taints = nil
+		b.cluster.Put(clean)
+		b.onNode(b.ctx, clean, false)
+		b.did("the taint goes", "reserve late on n1", "reserve x on n1", "release late x")
+	})
+}
+
 // TestFreedRoomWakesParkedPods checks that a pod waiting for its node gets a cycle when room comes free elsewhere, and only
 // then.
 func TestFreedRoomWakesParkedPods(t *testing.T) {

@@ -30,12 +30,12 @@ const createAtOnce = 32
 
 // step plans one batch. Whatever fails puts the pods back: none is ever forgotten.
 func (p *Provisioner) step(ctx context.Context, batch []*corev1.Pod) {
+	defer p.plans(batch)() // before the lock: a batch that waits for another plan is not forgotten
 	p.steps.Lock()
 	defer p.steps.Unlock()
 	logger := log.FromContext(ctx)
 	start := p.Clock.Now()
 	// 1. Batch: pods that were bound, deleted or planned meanwhile are left out, and those that were expected take their seats.
-	defer p.plans(batch)()
 	waiting, offered := p.ledger.waiting(batch)
 	waiting = p.settle(ctx, waiting)
 	if len(waiting) == 0 {
@@ -161,7 +161,7 @@ func (p *Provisioner) place(ctx context.Context, placements []plan.Placement, po
 	for _, pl := range placements {
 		pod := pods[pl.Pod.UID]
 		p.ledger.assign(pl.Node.Claim, pl.Node.Name, []*corev1.Pod{pod})
-		p.tell(pl.Node.Claim, pod)
+		p.tell(pl.Node.Claim, words(pl.Node), pod)
 		if pl.Node.Name != "" {
 			p.nominate(ctx, pl.Node.Name, []*corev1.Pod{pod})
 		}
@@ -258,7 +258,7 @@ func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.Node
 		}
 		out = append(out, d.claim)
 		p.Metrics.Claims.WithLabelValues(d.claim.Labels[karpv1.NodePoolLabelKey]).Inc()
-		p.tell(d.claim.Name, d.pods...)
+		p.tell(d.claim.Name, d.what, d.pods...)
 	}
 	return out
 }
@@ -341,11 +341,14 @@ func definite(err error) bool {
 }
 
 // tell writes Karpenter's Nominated event on pods, as rarely as Karpenter does: in a burst, an event a pod would be half of
-// all writes.
-func (p *Provisioner) tell(claim string, pods ...*corev1.Pod) {
+// all writes. what describes the claim's instance, "" if that is not known.
+func (p *Provisioner) tell(claim, what string, pods ...*corev1.Pod) {
+	if what != "" {
+		what = " (" + what + ")"
+	}
 	for _, pod := range pods {
 		if p.nominated.Allow() {
-			p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s", claim)
+			p.Events.Eventf(pod, nil, corev1.EventTypeNormal, "Nominated", "Provisioning", "Pod should schedule on: nodeclaim/%s%s", claim, what)
 		}
 	}
 }

@@ -236,10 +236,13 @@ func (p *Provisioner) check(ctx context.Context, claim string) {
 		return
 	}
 	p.ledger.join(claim, n.Name)
-	if view.Phase(c, n) != capacity.Usable { // nor is it while the cache does not show the claim's instance
+	admits := func(*corev1.Pod) bool { return true }
+	if phase := view.Phase(c, n); phase == capacity.Launched && c.Status.ProviderID != "" {
+		admits = func(pod *corev1.Pod) bool { return view.Admits(c, n, pod) }
+	} else if phase != capacity.Usable { // nor is it while the cache does not show the claim's instance
 		return
 	}
-	pods := p.ledger.usable(claim, n.Name, p.Clock.Now())
+	pods := p.ledger.usable(claim, n.Name, admits, p.Clock.Now())
 	if len(pods) == 0 {
 		return
 	}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +46,12 @@ const (
 	// failed scheduling cycle a pod when it passes, so it may be short compared
 	// with the slowest boot of an instance.
 	DefaultGateDeadline = 5 * time.Minute
+)
+
+// The longest times that are of any use: pods wait that long for nothing.
+const (
+	longestBatch    = time.Minute
+	longestDeadline = 24 * time.Hour
 )
 
 // SlipwayArgs are the arguments of the Slipway plugin, given as
@@ -109,6 +117,24 @@ func ArgsOf(profile schedulerapi.KubeSchedulerProfile) (args *SlipwayArgs, enabl
 	return args, true, nil
 }
 
+// Shared names the arguments that differ from other's and hold for all profiles together, "" for none: there is one batch,
+// and one gate, for the pods of all of them.
+func (a *SlipwayArgs) Shared(other *SlipwayArgs) string {
+	var differ []string
+	for name, same := range map[string]bool{
+		"batchDebounce": *a.BatchDebounce == *other.BatchDebounce,
+		"batchMax":      *a.BatchMax == *other.BatchMax,
+		"earlyLaunch":   *a.EarlyLaunch == *other.EarlyLaunch,
+		"lookAhead":     *a.LookAhead == *other.LookAhead,
+	} {
+		if !same {
+			differ = append(differ, name)
+		}
+	}
+	slices.Sort(differ)
+	return strings.Join(differ, ", ")
+}
+
 func lists(set schedulerapi.PluginSet) bool {
 	for _, p := range set.Enabled {
 		if p.Name == Name {
@@ -170,8 +196,8 @@ func (a *SlipwayArgs) validate() field.ErrorList {
 	if a.BatchDebounce.Duration < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("batchDebounce"), a.BatchDebounce.Duration.String(), "must not be negative"))
 	}
-	if a.BatchMax.Duration <= 0 || a.BatchMax.Duration < a.BatchDebounce.Duration {
-		errs = append(errs, field.Invalid(field.NewPath("batchMax"), a.BatchMax.Duration.String(), "must be positive and not below batchDebounce"))
+	if a.BatchMax.Duration <= 0 || a.BatchMax.Duration < a.BatchDebounce.Duration || a.BatchMax.Duration > longestBatch {
+		errs = append(errs, field.Invalid(field.NewPath("batchMax"), a.BatchMax.Duration.String(), fmt.Sprintf("must be positive, not below batchDebounce and not above %v", longestBatch)))
 	}
 	if *a.EarlyLaunch < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("earlyLaunch"), *a.EarlyLaunch, "must not be negative"))
@@ -179,8 +205,8 @@ func (a *SlipwayArgs) validate() field.ErrorList {
 	if *a.LookAhead < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("lookAhead"), *a.LookAhead, "must not be negative"))
 	}
-	if a.GateDeadline.Duration < time.Second {
-		errs = append(errs, field.Invalid(field.NewPath("gateDeadline"), a.GateDeadline.Duration.String(), "must be at least 1s"))
+	if a.GateDeadline.Duration < time.Second || a.GateDeadline.Duration > longestDeadline {
+		errs = append(errs, field.Invalid(field.NewPath("gateDeadline"), a.GateDeadline.Duration.String(), fmt.Sprintf("must be at least 1s and at most %v", longestDeadline)))
 	}
 	return errs
 }

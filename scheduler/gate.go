@@ -27,6 +27,9 @@ const (
 	// whose lead over the scheduler's cache nodePoll cannot see.
 	retryWindow = time.Second
 	retryDelay  = 5 * time.Millisecond
+	// rememberFor is how long a pod that is not parked stays known, at least: longer than the scheduler lets an unschedulable
+	// pod lie (five minutes and a half), after which the pod has another cycle and is new here. A release meanwhile finds it.
+	rememberFor = 10 * time.Minute
 	// sweepsPerDeadline is how finely the deadline is checked.
 	sweepsPerDeadline = 10
 )
@@ -300,18 +303,17 @@ func (g *Gate) open(uids []types.UID, released bool) {
 
 // sweep opens the gates that have been closed for the deadline. Such a pod is
 // not marked as released: its next failure is a failure, not a race. Pods that
-// have been open for as long are dropped: a pod deleted during its cycle enters
+// have been open for long are dropped: a pod deleted during its cycle enters
 // after the last event about it.
 func (g *Gate) sweep() int {
 	g.mu.Lock()
 	now := g.clock.Now()
 	var late []types.UID
 	for uid, p := range g.pods {
-		switch {
-		case now.Sub(p.since) < g.deadline:
-		case p.closed:
+		switch unchanged := now.Sub(p.since); {
+		case p.closed && unchanged >= g.deadline:
 			late = append(late, uid)
-		default:
+		case !p.closed && unchanged >= max(g.deadline, rememberFor):
 			delete(g.pods, uid)
 		}
 	}

@@ -205,10 +205,17 @@ func TestGateSweep(t *testing.T) {
 		if diff := cmp.Diff([]string{"ns/old"}, r.activated()); diff != "" {
 			t.Errorf("activated (-want +got):\n%s", diff)
 		}
-		pass(time.Minute)
+		gate.pass("uid-new")
+		pass(rememberFor - time.Second)
 		gate.sweep()
-		if _, ok := gate.pods["uid-old"]; ok {
-			t.Error("an open pod is still known after another deadline, want it dropped")
+		gate.Release("uid-new")
+		if diff := cmp.Diff([]string{"ns/new", "ns/old"}, slices.Sorted(slices.Values(r.activated()))); diff != "" {
+			t.Errorf("a refused pod is not known to a release after some deadlines (-want +got):\n%s", diff)
+		}
+		pass(time.Second)
+		gate.sweep()
+		if len(gate.pods) != 0 {
+			t.Errorf("%d open pods are still known after %v, want them dropped", len(gate.pods), rememberFor)
 		}
 	})
 }

@@ -116,7 +116,7 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	warnOfLimits(ctx, cc)
-	if err := preflight(ctx, cc.KubeConfig, own.startupTimeout); err != nil {
+	if err := preflight(ctx, cc.KubeConfig, conditional(cc.ComponentConfig.LeaderElection, own), own.startupTimeout); err != nil {
 		return err
 	}
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	componentbaseconfig "k8s.io/component-base/config"
 )
 
 // served is a cluster with the kinds, by group version, that refuses the user what is in denied ("verb resource.group").
@@ -35,7 +36,8 @@ func served(kinds map[string][]string, denied ...string) *fake.Clientset {
 		if r.Subresource != "" {
 			resource += "/" + r.Subresource
 		}
-		review.Status.Allowed = !slices.Contains(denied, strings.TrimSuffix(r.Verb+" "+resource+"."+r.Group, "."))
+		asked := right{group: r.Group, resource: resource, namespace: r.Namespace, name: r.Name}
+		review.Status.Allowed = !slices.Contains(denied, r.Verb+" "+asked.String())
 		return true, review, nil
 	})
 	return c
@@ -43,6 +45,7 @@ func served(kinds map[string][]string, denied ...string) *fake.Clientset {
 
 func TestCheck(t *testing.T) {
 	all := map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}
+	lead := componentbaseconfig.LeaderElectionConfiguration{LeaderElect: true, ResourceName: "slipway-scheduler", ResourceNamespace: "slipway-system"}
 	for name, tc := range map[string]struct {
 		kinds  map[string][]string
 		denied []string
@@ -53,10 +56,13 @@ func TestCheck(t *testing.T) {
 		"a group":            {kinds: map[string][]string{"karpenter.sh/v1": all["karpenter.sh/v1"]}, want: []string{"EC2NodeClass of karpenter.k8s.aws/v1"}, not: []string{"NodePool"}},
 		"a kind":             {kinds: map[string][]string{"karpenter.sh/v1": {"NodePool"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}, want: []string{"NodeClaim of karpenter.sh/v1"}, not: []string{"NodePool"}},
 		"rights":             {kinds: all, denied: []string{"create nodeclaims.karpenter.sh", "list pods", "patch nodeclaims/status.karpenter.sh"}, want: []string{"create nodeclaims.karpenter.sh, patch nodeclaims/status.karpenter.sh", "list pods"}, not: []string{"watch"}},
+		"a lease":            {kinds: all, denied: []string{`update leases.coordination.k8s.io "slipway-scheduler" in namespace "slipway-system"`}, want: []string{`update leases.coordination.k8s.io "slipway-scheduler" in namespace "slipway-system"`}, not: []string{"create", "get "}},
+		"policies":           {kinds: all, denied: []string{"watch workloadpolicies.slipway.sh"}, want: []string{"watch workloadpolicies.slipway.sh"}},
+		"budgets":            {kinds: all, denied: []string{"list poddisruptionbudgets.policy"}, want: []string{"list poddisruptionbudgets.policy"}},
 		"both":               {kinds: map[string][]string{}, denied: []string{"watch nodes"}, want: []string{"NodePool", "NodeClaim", "EC2NodeClass", "watch nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := check(t.Context(), served(tc.kinds, tc.denied...))
+			err := check(t.Context(), served(tc.kinds, tc.denied...), slices.Concat(needed(), conditional(lead, slipwayOptions{admissionNamespace: "slipway-system"})))
 			if (err != nil) != (len(tc.want) > 0) {
 				t.Fatalf("check() = %v, want an error: %v", err, len(tc.want) > 0)
 			}
@@ -79,7 +85,7 @@ func TestCheckWithoutAnAnswer(t *testing.T) {
 	c.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})
-	if err := check(t.Context(), c); err == nil || !strings.Contains(err.Error(), "asking the API server for permissions: connection refused") {
+	if err := check(t.Context(), c, needed()); err == nil || !strings.Contains(err.Error(), "asking the API server for permissions: connection refused") {
 		t.Errorf("check() = %v, want the error of the request, not a list of rights", err)
 	}
 }
@@ -95,6 +101,9 @@ func TestCheckConfig(t *testing.T) {
 		"one of two":              {head + "profiles:\n- schedulerName: other\n" + ours, ""},
 		"nobody enables it":       {head + "profiles:\n- schedulerName: other\n", `no profile enables plugin "Slipway"`},
 		"an unknown argument":     {head + "profiles:\n" + ours + "  pluginConfig: [{name: Slipway, args: {lookahed: 1}}]\n", `reading profile "slipway"`},
+		"two with one batch":      {head + "profiles:\n" + ours + "- schedulerName: second\n  plugins: {multiPoint: {enabled: [{name: Slipway}]}}\n  pluginConfig: [{name: Slipway, args: {provisionFirst: true}}]\n", ""},
+		"two batches":             {head + "profiles:\n" + ours + "- schedulerName: second\n  plugins: {multiPoint: {enabled: [{name: Slipway}]}}\n  pluginConfig: [{name: Slipway, args: {batchMax: 1s, lookAhead: 7}}]\n", `profiles[1].pluginConfig, plugin "Slipway": batchMax, lookAhead differs`},
+		"a gate for ever":         {head + "profiles:\n" + ours + "  pluginConfig: [{name: Slipway, args: {gateDeadline: 10000h}}]\n", "gateDeadline"},
 		"an unknown field beside": {head + "profils:\n" + ours, "profils"},
 	} {
 		t.Run(name, func(t *testing.T) {

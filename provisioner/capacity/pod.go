@@ -131,5 +131,5 @@ func (c *Class) Avoids(taints []corev1.Taint) int {
 // Tolerates reports whether the class tolerates every taint that would keep it off a node (NoSchedule and NoExecute),
 // and the first it does not.
 func (c *Class) Tolerates(taints []corev1.Taint) (corev1.Taint, bool) {
-	return tolerates(c.Tolerations, taints)
+	return Tolerates(c.Tolerations, taints)
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// tolerates returns the first NoSchedule or NoExecute taint that no toleration matches; ok is true if there is none.
-func tolerates(tolerations []corev1.Toleration, taints []corev1.Taint) (corev1.Taint, bool) {
+// Tolerates returns the first NoSchedule or NoExecute taint that no toleration matches; ok is true if there is none.
+func Tolerates(tolerations []corev1.Toleration, taints []corev1.Taint) (corev1.Taint, bool) {
 	for _, t := range taints {
 		if t.Effect == corev1.TaintEffectPreferNoSchedule {
 			continue

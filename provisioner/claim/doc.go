@@ -35,6 +35,6 @@
 // else may act on the cluster, instances without Slipway's launch tag that have no
 // claim: Karpenter ends its own.
 //
-// Import level 4: imports capacity, ec2 and the API packages; wired by the
+// Import level 4: imports capacity, ec2, view and the API packages; wired by the
 // controller's command.
 package claim

@@ -6,6 +6,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/view"
 )
 
 // InitializationTimeoutAnnotation on a NodeClaim (set it in NodePool spec.template.metadata.annotations) is how long its node may
@@ -52,11 +55,7 @@ func (r *Reconciler) awaitInitialization(ctx context.Context, claim *karpv1.Node
 	if forever {
 		return reconcile.Result{}, nil
 	}
-	since := conditions.Get(karpv1.ConditionTypeRegistered).LastTransitionTime.Time
-	if since.IsZero() {
-		since = claim.CreationTimestamp.Time
-	}
-	if left := timeout - r.Clock.Since(since); left > 0 {
+	if left := timeout - r.sinceRegistration(claim); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	message := fmt.Sprintf("Node %q is not initialized after %s: %s", claim.Status.NodeName, timeout, initialized.Message)
@@ -69,6 +68,32 @@ func (r *Reconciler) awaitInitialization(ctx context.Context, claim *karpv1.Node
 		return reconcile.Result{RequeueAfter: timeout}, nil
 	}
 	return reconcile.Result{}, r.endElsewhere(ctx, claim, endInitialization, message)
+}
+
+// sinceRegistration is how long the claim's node has been in the cluster.
+func (r *Reconciler) sinceRegistration(claim *karpv1.NodeClaim) time.Duration {
+	since := r.conditions(claim).Get(karpv1.ConditionTypeRegistered).LastTransitionTime.Time
+	if since.IsZero() {
+		since = claim.CreationTimestamp.Time
+	}
+	return r.Clock.Since(since)
+}
+
+// accepts reports whether a Node that lacks nothing but to be rid of taints nobody declared is to be used as it is, and says
+// so: they were there until the deadline, and are there to stay. Pods that do not tolerate them are planned again, once.
+func (r *Reconciler) accepts(claim *karpv1.NodeClaim, node *corev1.Node) bool {
+	timeout, forever, _ := r.initializationTimeout(claim)
+	if forever || r.sinceRegistration(claim) < timeout {
+		return false
+	}
+	var names []string
+	for _, t := range view.Undeclared(claim, node) {
+		names = append(names, taintString(t))
+	}
+	r.Events.Eventf(claim, node, corev1.EventTypeWarning, "UndeclaredTaints", "Initialize",
+		"Node %q still has taint %s after %s, and counts as initialized: list it under spec.template.spec.taints of the NodePool if it is to stay, under startupTaints if an agent takes it off",
+		node.Name, strings.Join(names, ", "), timeout)
+	return true
 }
 
 // used returns a workload's pod that is on the node, "" if there is none. The API server is asked: the node may go for it.

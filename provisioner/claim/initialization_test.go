@@ -48,6 +48,27 @@ func TestInitializationTimeout(t *testing.T) {
 	}
 }
 
+// TestUndeclaredTaint checks that a taint nobody declared is waited for, and accepted when it is still there at the deadline.
+func TestUndeclaredTaint(t *testing.T) {
+	r := newRig(t, launched().Obj(), booted().Taint("agent", "starting", corev1.TaintEffectNoSchedule).Obj())
+	r.reconcile("claim")
+	initialized := func() (metav1.ConditionStatus, string) {
+		c := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeInitialized)
+		return c.Status, c.Reason
+	}
+	if status, reason := initialized(); status != metav1.ConditionUnknown || reason != "UndeclaredTaintsExist" {
+		t.Fatalf("Initialized is %s, %s while the taint is there", status, reason)
+	}
+	r.clock.Step(16 * time.Minute)
+	r.reconcile("claim")
+	if status, _ := initialized(); status != metav1.ConditionTrue || r.node("node").Labels[karpv1.NodeInitializedLabelKey] != "true" {
+		t.Errorf("Initialized is %s after the deadline", status)
+	}
+	if d := cmp.Diff([]string{"UndeclaredTaints"}, r.events.reasons); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+}
+
 func TestConsistency(t *testing.T) {
 	for _, tc := range []struct {
 		name, memory string

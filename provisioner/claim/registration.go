@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/provisioner/view"
 )
 
 // register joins the claim with its Node and returns the Node, nil if there is none yet or more than one. (Karpenter core,
@@ -142,7 +144,7 @@ func (r *Reconciler) initialize(ctx context.Context, claim *karpv1.NodeClaim, no
 	if !conditions.Get(karpv1.ConditionTypeInitialized).IsUnknown() || !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue() {
 		return nil
 	}
-	if reason, message := uninitialized(claim, node); reason != "" {
+	if reason, message := uninitialized(claim, node); reason != "" && (reason != undeclaredTaints || !r.accepts(claim, node)) {
 		conditions.SetUnknownWithReason(karpv1.ConditionTypeInitialized, reason, message)
 		return nil
 	}
@@ -157,7 +159,11 @@ func (r *Reconciler) initialize(ctx context.Context, claim *karpv1.NodeClaim, no
 	return nil
 }
 
-// uninitialized says what a Node still lacks, in Karpenter's words; an empty reason if nothing.
+// undeclaredTaints is the reason for a Node that lacks nothing and has taints its claim does not know of.
+const undeclaredTaints = "UndeclaredTaintsExist"
+
+// uninitialized says what a Node still lacks, in Karpenter's words; an empty reason if nothing. Karpenter does not wait for
+// taints that nobody declared: it lets pods go that cannot run there, and buys the next node for them.
 func uninitialized(claim *karpv1.NodeClaim, node *corev1.Node) (reason, message string) {
 	if !nodeReady(node) {
 		return "NodeNotReady", "Node status is NotReady"
@@ -177,6 +183,9 @@ func uninitialized(claim *karpv1.NodeClaim, node *corev1.Node) (reason, message 
 		if !asked.IsZero() && have.IsZero() {
 			return "ResourceNotRegistered", fmt.Sprintf("Resource %q was requested but not registered", name)
 		}
+	}
+	if taints := view.Undeclared(claim, node); len(taints) > 0 {
+		return undeclaredTaints, fmt.Sprintf("Taint %q is on the node and neither in taints nor in startupTaints of its claim", taintString(taints[0]))
 	}
 	return "", ""
 }

@@ -187,7 +187,11 @@ func TestUninitialized(t *testing.T) {
 			"device plugin late", launched().Request("nvidia.com/gpu", "1"), node(),
 			"ResourceNotRegistered", `Resource "nvidia.com/gpu" was requested but not registered`,
 		},
-		{"taints that stay are fine", launched(), node().Taint("dedicated", "a", corev1.TaintEffectNoSchedule), "", ""},
+		{"taints that stay are fine", launched().Taint("dedicated", "a", corev1.TaintEffectNoSchedule), node().Taint("dedicated", "a", corev1.TaintEffectNoSchedule), "", ""},
+		{
+			"a taint nobody declared", launched(), node().Taint("agent", "starting", corev1.TaintEffectNoSchedule),
+			"UndeclaredTaintsExist", `Taint "agent=starting:NoSchedule" is on the node and neither in taints nor in startupTaints of its claim`,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -54,7 +54,12 @@ func TestPhase(t *testing.T) {
 		"device not reported":                {launched().Request("nvidia.com/gpu", "1"), joined(), capacity.Launched},
 		"device reported":                    {launched().Request("nvidia.com/gpu", "1"), joined().Resource("nvidia.com/gpu", "1"), capacity.Usable},
 		"ready":                              {launched(), joined(), capacity.Usable},
-		"a taint of its own":                 {launched(), joined().Taint("team", "x", noSchedule), capacity.Usable},
+		"a declared taint":                   {launched().Taint("team", "x", noSchedule), joined().Taint("team", "y", noSchedule), capacity.Usable},
+		"a taint nobody declared":            {launched(), joined().Taint("agent", "starting", noSchedule), capacity.Launched},
+		"one that keeps nobody off":          {launched(), joined().Taint("agent", "starting", corev1.TaintEffectPreferNoSchedule), capacity.Usable},
+		"one that came later":                {launched(), joined().Pool("p").Taint("agent", "starting", noSchedule), capacity.Usable},
+		"one of the node's state":            {launched(), joined().Taint(corev1.TaintNodeMemoryPressure, "", noSchedule), capacity.Usable},
+		"the node manages its taints":        {launched(), joined().Label(karpv1.NodeDoNotSyncTaintsLabelKey, "true").Taint("agent", "starting", noSchedule), capacity.Usable},
 		"not ready any more":                 {launched(), joined().Pool("p").NotReady(), capacity.Usable},
 		"startup taint put on again":         {launched().StartupTaint("cni", "", noSchedule), joined().Pool("p").Taint("cni", "", noSchedule), capacity.Usable},
 		"cordoned":                           {launched(), joined().Cordoned(), capacity.Leaving},
@@ -70,6 +75,30 @@ func TestPhase(t *testing.T) {
 			}
 			if got := view.Phase(tc.claim.Obj(), n); got != tc.want {
 				t.Errorf("Phase = %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAdmits checks which pods need not wait for a taint that nobody declared.
+func TestAdmits(t *testing.T) {
+	tolerant := builder.Pod("tolerant").Tolerate(corev1.Toleration{Key: "agent", Operator: corev1.TolerationOpExists}).Obj()
+	plain := builder.Pod("plain").Obj()
+	tainted := joined().Taint("agent", "", noSchedule)
+	for name, tc := range map[string]struct {
+		node *builder.NodeBuilder
+		pod  *corev1.Pod
+		want bool
+	}{
+		"it tolerates the taint":         {tainted, tolerant, true},
+		"it does not":                    {tainted, plain, false},
+		"the node is not up either":      {joined().NotReady().Taint("agent", "", noSchedule), tolerant, false},
+		"there is no such taint at all":  {joined(), plain, true},
+		"another one beside, the second": {joined().Taint("agent", "", noSchedule).Taint("other", "", noSchedule), tolerant, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := view.Admits(launched().Obj(), tc.node.Obj(), tc.pod); got != tc.want {
+				t.Errorf("Admits = %v, want %v", got, tc.want)
 			}
 		})
 	}
@@ -202,7 +231,7 @@ func TestNodes(t *testing.T) {
 		"usable: the node speaks for itself": {
 			objects: []runtime.Object{
 				daemon("cni", "100m").Obj(), launched().Taint("team", "", noSchedule).Label("old", "label").Obj(),
-				joined().CPU("1900m").InstanceType("m5.large").Zone("a").CapacityType("spot").Taint("other", "", noSchedule).Obj(),
+				joined().CPU("1900m").InstanceType("m5.large").Zone("a").CapacityType("spot").Taint("other", "", noSchedule).Label(karpv1.NodeInitializedLabelKey, "true").Obj(),
 			},
 			want: []nodeShape{{
 				ID: "n1", Pool: "p", Phase: "Usable", Where: "m5.large a spot 0.04", Taints: []string{"other"},

@@ -4,6 +4,7 @@
 package view
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,8 +46,41 @@ func leaving(n *corev1.Node) bool {
 }
 
 // usable reports whether the scheduler can bind the claim's pods to the node: registered, ready, startup taints and the
-// taints of booting nodes gone, and every extended resource the claim was bought for reported.
+// taints of booting nodes gone, those that nobody declared too, and every extended resource the claim was bought for reported.
 func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
+	return booted(c, n) && len(Undeclared(c, n)) == 0
+}
+
+// Undeclared are the taints of a node that keep pods off it and that neither its claim nor Kubernetes itself has put there.
+// Agents put such taints on nodes while they start, and their pools do not always list them under startupTaints: until the
+// claim's initialization, which waits for them for a bounded time, the node counts as on its way. A node that manages its
+// taints by itself (label karpenter.sh/do-not-sync-taints) has none.
+func Undeclared(c *karpv1.NodeClaim, n *corev1.Node) []corev1.Taint {
+	if n.Labels[karpv1.NodeDoNotSyncTaintsLabelKey] == "true" {
+		return nil
+	}
+	var out []corev1.Taint
+	for _, t := range n.Spec.Taints {
+		declared := slices.ContainsFunc(slices.Concat(c.Spec.Taints, c.Spec.StartupTaints), func(d corev1.Taint) bool { return d.MatchTaint(&t) })
+		known := booting(t) || t.Key == karpv1.DisruptedTaintKey || strings.HasPrefix(t.Key, "node.kubernetes.io/")
+		if t.Effect != corev1.TaintEffectPreferNoSchedule && !declared && !known {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Admits reports whether nothing but undeclared taints keeps the claim's pods off the node, and the pod tolerates them.
+func Admits(c *karpv1.NodeClaim, n *corev1.Node, pod *corev1.Pod) bool {
+	if !booted(c, n) {
+		return false
+	}
+	_, ok := capacity.Tolerates(pod.Spec.Tolerations, Undeclared(c, n))
+	return ok
+}
+
+// booted is usable but for taints that nobody declared.
+func booted(c *karpv1.NodeClaim, n *corev1.Node) bool {
 	if n.Labels[karpv1.NodeRegisteredLabelKey] != "true" || !Ready(n) {
 		return false
 	}

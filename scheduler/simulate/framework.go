@@ -101,14 +101,14 @@ func outOfTree(plugins ...schedulerapi.PluginSet) sets.Set[string] {
 // mayChange reports whether placing other pods can lift the rejection. Pods take
 // room, ports and volumes; only topology rules may want them there. Of out-of-tree
 // plugins nothing is known, and they are asked again.
-func (j *Judge) mayChange(status *fwk.Status) bool {
+func (p filters) mayChange(status *fwk.Status) bool {
 	switch plugin := status.Plugin(); plugin {
 	case "":
 		return false
 	case names.PodTopologySpread, names.InterPodAffinity:
 		return true
 	default:
-		return j.foreign.Has(plugin)
+		return p.foreign.Has(plugin)
 	}
 }
 

@@ -45,25 +45,40 @@ type swappable struct{ fwk.SharedLister }
 // before the informers start.
 func newBench(t testing.TB, registry frameworkruntime.Registry, plugins []string, objects ...runtime.Object) *bench {
 	t.Helper()
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
-	client := fake.NewClientset(objects...)
-	factory := scheduler.NewInformerFactory(client, 0, nil)
+	live := stockProfile(t)
+	for _, name := range plugins {
+		live.Plugins.MultiPoint.Enabled = append(live.Plugins.MultiPoint.Enabled, schedulerapi.Plugin{Name: name})
+	}
+	return newBenchOf(t, registry, []schedulerapi.KubeSchedulerProfile{live}, objects...)
+}
+
+func stockProfile(t testing.TB) schedulerapi.KubeSchedulerProfile {
+	t.Helper()
 	cfg, err := latest.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := cfg.Profiles[0]
-	for _, name := range plugins {
-		live.Plugins.MultiPoint.Enabled = append(live.Plugins.MultiPoint.Enabled, schedulerapi.Plugin{Name: name})
-	}
+	return cfg.Profiles[0]
+}
+
+// newBenchOf is newBench with several profiles.
+func newBenchOf(t testing.TB, registry frameworkruntime.Registry, profiles []schedulerapi.KubeSchedulerProfile, objects ...runtime.Object) *bench {
+	t.Helper()
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+	client := fake.NewClientset(objects...)
+	factory := scheduler.NewInformerFactory(client, 0, nil)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	sched, err := scheduler.New(ctx, client, factory, nil, profile.NewRecorderFactory(broadcaster),
-		scheduler.WithProfiles(live), scheduler.WithFrameworkOutOfTreeRegistry(registry))
+		scheduler.WithProfiles(profiles...), scheduler.WithFrameworkOutOfTreeRegistry(registry))
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := Options{Profile: live, Live: sched.Profiles[live.SchedulerName], Registry: registry}
-	judge, err := New(ctx, options)
+	var all []Options
+	for _, p := range profiles {
+		all = append(all, Options{Profile: p, Live: sched.Profiles[p.SchedulerName], Registry: registry})
+	}
+	options := all[0]
+	judge, err := New(ctx, options, all[1:]...)
 	if err != nil {
 		t.Fatal(err)
 	}

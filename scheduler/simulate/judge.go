@@ -23,7 +23,7 @@ import (
 // ErrNotSynced is the kind of error for a judge that has not seen the cluster yet.
 var ErrNotSynced = errors.New("cluster state is not synced")
 
-// Options configure a Judge.
+// Options are one profile of a Judge.
 type Options struct {
 	// Profile is the live profile with its defaults, for the plugins' arguments:
 	// ComponentConfig.Profiles of the completed scheduler configuration.
@@ -39,34 +39,58 @@ type Options struct {
 // Judge verifies plans. It is safe for concurrent use; verifications run one at a
 // time.
 type Judge struct {
-	framework framework.Framework
-	cluster   *cluster
-	features  []string
-	foreign   sets.Set[string] // plugins that do not come with Kubernetes
-	// incremental says that a PreFilter result can be carried on from pod to pod:
-	// what all in-tree plugins support, and out-of-tree ones may not.
-	incremental bool
+	profiles map[string]filters // by scheduler name
+	fallback filters            // for pods of other schedulers
+	cluster  *cluster
+	features []string
 
 	mu      sync.Mutex
 	overlay *overlay
 	csi     *csiNodes
 }
 
-// New builds a judge for one profile. Call it before the informers are started;
-// ctx bounds the life of its background work.
-func New(ctx context.Context, o Options) (*Judge, error) {
-	cluster, err := newCluster(ctx, o.Live.SharedInformerFactory())
+// filters are the plugins that pods of one scheduler name are judged by. Volumes that planned pods take are known within a
+// profile: VolumeBinding keeps them in memory of its own.
+type filters struct {
+	framework framework.Framework
+	foreign   sets.Set[string] // plugins that do not come with Kubernetes
+	// incremental says that a PreFilter result can be carried on from pod to pod:
+	// what all in-tree plugins support, and out-of-tree ones may not.
+	incremental bool
+}
+
+// New builds a judge. Each pod is judged by the profile of its scheduler name, as it is scheduled: profiles may differ in
+// filters and in their arguments. Pods of other schedulers are judged by the first one. Call it before the informers are
+// started; ctx bounds the life of its background work.
+func New(ctx context.Context, first Options, others ...Options) (*Judge, error) {
+	cluster, err := newCluster(ctx, first.Live.SharedInformerFactory())
 	if err != nil {
 		return nil, err
 	}
-	j := &Judge{cluster: cluster, overlay: &overlay{base: cluster.snapshot}, features: stockFeatures(), csi: newCSINodes(o.Live, cluster)}
-	if j.framework, err = newFramework(ctx, o, j.overlay, j.csi); err != nil {
-		return nil, err
+	j := &Judge{
+		profiles: map[string]filters{}, cluster: cluster, overlay: &overlay{base: cluster.snapshot}, features: stockFeatures(),
+		csi: newCSINodes(first.Live, cluster),
 	}
-	plugins := o.Live.ListPlugins()
-	j.foreign = outOfTree(plugins.PreFilter, plugins.Filter)
-	j.incremental = outOfTree(plugins.PreFilter).Len() == 0
+	for _, o := range append([]Options{first}, others...) {
+		f, err := newFramework(ctx, o, j.overlay, j.csi)
+		if err != nil {
+			return nil, err
+		}
+		plugins := o.Live.ListPlugins()
+		j.profiles[o.Profile.SchedulerName] = filters{
+			framework: f, foreign: outOfTree(plugins.PreFilter, plugins.Filter), incremental: outOfTree(plugins.PreFilter).Len() == 0,
+		}
+	}
+	j.fallback = j.profiles[first.Profile.SchedulerName]
 	return j, nil
+}
+
+// of is the profile the pod is judged by.
+func (j *Judge) of(pod *corev1.Pod) filters {
+	if p, ok := j.profiles[pod.Spec.SchedulerName]; ok {
+		return p
+	}
+	return j.fallback
 }
 
 // HasSynced reports whether the judge has seen the cluster's nodes and pods.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
+	schedulerapi "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
@@ -233,6 +235,35 @@ func (r *refuser) Filter(context.Context, fwk.CycleState, *corev1.Pod, fwk.NodeI
 		return fwk.NewStatus(fwk.Unschedulable, "two are enough")
 	}
 	return nil
+}
+
+// TestPodsAreJudgedByTheirProfile has a second profile that keeps its pods in zone a.
+func TestPodsAreJudgedByTheirProfile(t *testing.T) {
+	first, second := stockProfile(t), stockProfile(t)
+	second.SchedulerName = "zonal"
+	for i, c := range second.PluginConfig {
+		if args, ok := c.Args.(*schedulerapi.NodeAffinityArgs); ok {
+			args = args.DeepCopy()
+			args.AddedAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
+			}}}}
+			second.PluginConfig[i].Args = args
+		}
+	}
+	b := newBenchOf(t, nil, []schedulerapi.KubeSchedulerProfile{first, second})
+	of := func(scheduler string) []*corev1.Pod {
+		pods := several(1, scheduler, plain("web"))
+		pods[0].Spec.SchedulerName = scheduler
+		return pods
+	}
+	got := b.verify(t, []planned{
+		{Node: node("a1", "a", "8"), Pods: slices.Concat(of(first.SchedulerName), of("zonal"))},
+		{Node: node("b1", "b", "8"), Pods: slices.Concat(of(first.SchedulerName), of("zonal"), of("somebody-elses"))},
+	})
+	want := []verdict{{"zonal-0", "b1", names.NodeAffinity}}
+	if diff := cmp.Diff(want, verdicts(got)); diff != "" {
+		t.Errorf("rejections (-want +got):\n%s", diff)
+	}
 }
 
 func TestOutOfTreePluginIsAsked(t *testing.T) {

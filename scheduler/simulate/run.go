@@ -74,7 +74,7 @@ func newRun(j *Judge) *run {
 // the pods that others may yet make room for until none is placed any more.
 func (r *run) verify(ctx context.Context, trials []trial) ([]trial, error) {
 	for i := range trials {
-		if r.judge.incremental {
+		if r.judge.of(trials[i].pod).incremental {
 			trials[i].key, _ = classKey(trials[i].pod)
 		}
 	}
@@ -83,13 +83,13 @@ func (r *run) verify(ctx context.Context, trials []trial) ([]trial, error) {
 		open := 0
 		for i := range trials {
 			t := &trials[i]
-			if t.status != nil && !r.judge.mayChange(t.status) {
+			if t.status != nil && !r.judge.of(t.pod).mayChange(t.status) {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			if t.status = r.try(ctx, t); t.status != nil && r.judge.mayChange(t.status) {
+			if t.status = r.try(ctx, t); t.status != nil && r.judge.of(t.pod).mayChange(t.status) {
 				open++
 			}
 		}
@@ -128,7 +128,7 @@ func (r *run) place(ctx context.Context, t *trial) *fwk.Status {
 	if !c.result.AllNodes() && !c.result.NodeNames.Has(t.name) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node is not among those the pod is restricted to")
 	}
-	if status := r.judge.framework.RunFilterPlugins(ctx, c.state, pod, node); !status.IsSuccess() {
+	if status := r.judge.of(pod).framework.RunFilterPlugins(ctx, c.state, pod, node); !status.IsSuccess() {
 		return status
 	}
 	if status := r.reserve(ctx, c, t); !status.IsSuccess() {
@@ -147,9 +147,9 @@ func (r *run) reserve(ctx context.Context, c *class, t *trial) *fwk.Status {
 	if t.key != "" || !slices.ContainsFunc(t.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
 		return nil
 	}
-	status := r.judge.framework.RunReservePluginsReserve(ctx, c.state, t.pod, t.name)
+	status := r.judge.of(t.pod).framework.RunReservePluginsReserve(ctx, c.state, t.pod, t.name)
 	if !status.IsSuccess() {
-		r.judge.framework.RunReservePluginsUnreserve(ctx, c.state, t.pod, t.name)
+		r.judge.of(t.pod).framework.RunReservePluginsUnreserve(ctx, c.state, t.pod, t.name)
 		return status
 	}
 	r.reserved = append(r.reserved, reservation{state: c.state, pod: t.pod, node: t.name})
@@ -159,7 +159,7 @@ func (r *run) reserve(ctx context.Context, c *class, t *trial) *fwk.Status {
 // undo gives the volumes back, the last taken first.
 func (r *run) undo(ctx context.Context) {
 	for _, v := range slices.Backward(r.reserved) {
-		r.judge.framework.RunReservePluginsUnreserve(ctx, v.state, v.pod, v.node)
+		r.judge.of(v.pod).framework.RunReservePluginsUnreserve(ctx, v.state, v.pod, v.node)
 	}
 }
 
@@ -188,7 +188,7 @@ func (r *run) preFilter(ctx context.Context, pod *corev1.Pod) *class {
 	c.uncounted = slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(s corev1.TopologySpreadConstraint) bool {
 		return s.LabelSelector != nil && len(s.LabelSelector.MatchLabels)+len(s.LabelSelector.MatchExpressions)+len(s.MatchLabelKeys) == 0
 	})
-	c.result, c.status, _ = r.judge.framework.RunPreFilterPlugins(ctx, c.state, pod)
+	c.result, c.status, _ = r.judge.of(pod).framework.RunPreFilterPlugins(ctx, c.state, pod)
 	return c
 }
 
@@ -208,7 +208,7 @@ func (r *run) catchUp(ctx context.Context, c *class) bool {
 		if skipped.Has(names.InterPodAffinity) && len(p.pod.RequiredAntiAffinityTerms) > 0 {
 			return false
 		}
-		if status := r.judge.framework.RunPreFilterExtensionAddPod(ctx, c.state, c.info.Pod, p.pod, p.node); !status.IsSuccess() {
+		if status := r.judge.of(c.info.Pod).framework.RunPreFilterExtensionAddPod(ctx, c.state, c.info.Pod, p.pod, p.node); !status.IsSuccess() {
 			return false
 		}
 	}

@@ -70,7 +70,7 @@ func TestRepairSpreadKnowsThePlugin(t *testing.T) {
 	b := newBench(t, nil, nil, node("n1", "a", "8"), node("n2", "b", "8"), node("n3", "c", "8"))
 	b.verify(t, nil) // fills the overlay
 	state := framework.NewCycleState()
-	if _, status, _ := b.judge.framework.RunPreFilterPlugins(t.Context(), state, spreadBy(zoneKey, "web", 1)("p")); !status.IsSuccess() {
+	if _, status, _ := b.judge.fallback.framework.RunPreFilterPlugins(t.Context(), state, spreadBy(zoneKey, "web", 1)("p")); !status.IsSuccess() {
 		t.Fatal(status)
 	}
 	if !repairSpread(state) {
