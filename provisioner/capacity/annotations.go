@@ -171,11 +171,15 @@ const (
 // LeaseHolderPrefix begins the name by which a process of Slipway holds Karpenter's leader lease.
 const LeaseHolderPrefix = "slipway_"
 
-// String returns type/zone/capacity type, and the reservation for those that have one.
+// String returns type/zone/capacity type, and then the reservation and the placement group for those that have one; a group
+// comes fifth, after a reservation that may be empty.
 func (k OfferingKey) String() string {
 	s := k.InstanceType + "/" + k.Zone + "/" + k.CapacityType
-	if k.ReservationID != "" {
+	if k.ReservationID != "" || k.PlacementGroup != "" {
 		s += "/" + k.ReservationID
+	}
+	if k.PlacementGroup != "" {
+		s += "/" + k.PlacementGroup
 	}
 	return s
 }
@@ -194,12 +198,15 @@ func ParseOfferingKeys(s string) []OfferingKey {
 // ParseOfferingKey reads what String wrote; false if it is something else.
 func ParseOfferingKey(s string) (OfferingKey, bool) {
 	parts := strings.Split(s, "/")
-	if len(parts) < 3 || len(parts) > 4 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+	if len(parts) < 3 || len(parts) > 5 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
 		return OfferingKey{}, false
 	}
 	k := OfferingKey{InstanceType: parts[0], Zone: parts[1], CapacityType: parts[2]}
-	if len(parts) == 4 {
+	if len(parts) > 3 {
 		k.ReservationID = parts[3]
+	}
+	if len(parts) > 4 {
+		k.PlacementGroup = parts[4]
 	}
 	return k, true
 }

@@ -116,3 +116,22 @@ func TestParsePoolAnnotations(t *testing.T) {
 		})
 	}
 }
+
+func TestOfferingKeyIsReadAsWritten(t *testing.T) {
+	for text, want := range map[string]capacity.OfferingKey{
+		"m5.large/a/spot":           {InstanceType: "m5.large", Zone: "a", CapacityType: "spot"},
+		"m5.large/a/reserved/cr-1":  {InstanceType: "m5.large", Zone: "a", CapacityType: "reserved", ReservationID: "cr-1"},
+		"m5.large/a/spot//pg-1":     {InstanceType: "m5.large", Zone: "a", CapacityType: "spot", PlacementGroup: "pg-1"},
+		"m5.large/a/reserved/cr/pg": {InstanceType: "m5.large", Zone: "a", CapacityType: "reserved", ReservationID: "cr", PlacementGroup: "pg"},
+	} {
+		if got := want.String(); got != text {
+			t.Errorf("%+v is written %q, want %q", want, got, text)
+		}
+		if got, ok := capacity.ParseOfferingKey(text); !ok || got != want {
+			t.Errorf("%q is read as %+v, %v", text, got, ok)
+		}
+	}
+	if k, ok := capacity.ParseOfferingKey("a/b/c/d/e/f"); ok {
+		t.Errorf("six parts are read as %+v", k)
+	}
+}

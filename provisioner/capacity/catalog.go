@@ -38,6 +38,8 @@ type InstanceType struct {
 	Allocatable Resources
 	// BootPods is the number of pods a booting node has to be told to take; 0 if its image comes to Capacity.Pods by itself.
 	BootPods int32
+	// PlacementGroup is the id of the placement group instances are launched into, empty for none.
+	PlacementGroup string
 	// Offerings are the ways to buy the type.
 	Offerings []Offering
 }
@@ -64,6 +66,8 @@ type OfferingKey struct {
 	CapacityType string
 	// ReservationID is set for capacity type reserved only: each reservation runs out on its own.
 	ReservationID string
+	// PlacementGroup is set for launches into one: what a group has no room for is to be had outside of it.
+	PlacementGroup string
 }
 
 // CatalogOffering is an offering together with its type, as a [Catalog] lists it.
@@ -74,7 +78,9 @@ type CatalogOffering struct {
 
 // Key returns what identifies the offering when EC2 reports a shortage.
 func (o CatalogOffering) Key() OfferingKey {
-	return OfferingKey{InstanceType: o.Type.Name, Zone: o.Zone, CapacityType: o.CapacityType, ReservationID: o.ReservationID}
+	return OfferingKey{
+		InstanceType: o.Type.Name, Zone: o.Zone, CapacityType: o.CapacityType, ReservationID: o.ReservationID, PlacementGroup: o.Type.PlacementGroup,
+	}
 }
 
 // Catalog is everything that can be bought for one node class, indexed so that

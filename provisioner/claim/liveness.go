@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	v1 "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -59,6 +60,7 @@ func (o *Options) endElsewhere(ctx context.Context, claim *karpv1.NodeClaim, rea
 	key := capacity.OfferingKey{
 		InstanceType: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone],
 		CapacityType: claim.Labels[karpv1.CapacityTypeLabelKey], ReservationID: claim.Labels[capacity.ReservationIDLabel],
+		PlacementGroup: claim.Labels[v1.LabelPlacementGroupID],
 	}
 	if _, ok := capacity.ParseOfferingKey(key.String()); ok {
 		before := claim.DeepCopy()

@@ -238,7 +238,9 @@ func (cs *Catalogs) build(s *nodeShape, m *market) *capacity.Catalog {
 			Capacity:    total,
 			Allocatable: total.Sub(overheadOf(t, s, total)),
 			BootPods:    cs.size.bootPods(t, s),
-			Offerings:   offerings,
+
+			PlacementGroup: labels[v1.LabelPlacementGroupID],
+			Offerings:      offerings,
 		}
 		if o, ok := s.observed[t.name]; ok {
 			o.apply(&it.Capacity, &it.Allocatable)

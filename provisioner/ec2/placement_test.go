@@ -60,6 +60,9 @@ func TestPlacementGroupInTheCatalog(t *testing.T) {
 	if len(cat.Types) != 1 || cat.Types[0].Name != "m5.large" || cat.Types[0].Labels[v1.LabelPlacementGroupID] != "pg-1" {
 		t.Fatalf("types = %+v, want m5.large with the group's label", cat.Types)
 	}
+	if k := cat.Offerings[0].Key(); k.PlacementGroup != "pg-1" {
+		t.Errorf("offering %s is not of the group", k)
+	}
 	want := map[string][]string{v1.LabelPlacementGroupPartition: {"1", "2"}, v1.LabelInstanceTenancy: {"dedicated", "default"}}
 	got := map[string][]string{}
 	for k, r := range cat.Choices {

@@ -195,5 +195,6 @@ func offeringOf(c *karpv1.NodeClaim) capacity.OfferingKey {
 	return capacity.OfferingKey{
 		InstanceType: c.Labels[corev1.LabelInstanceTypeStable], Zone: c.Labels[corev1.LabelTopologyZone],
 		CapacityType: c.Labels[karpv1.CapacityTypeLabelKey], ReservationID: c.Labels[v1.LabelCapacityReservationID],
+		PlacementGroup: c.Labels[v1.LabelPlacementGroupID],
 	}
 }

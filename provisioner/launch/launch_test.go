@@ -517,6 +517,41 @@ func TestFullSubnetIsLeftAlone(t *testing.T) {
 	})
 }
 
+// What a placement group has no room for is left alone in that group, and nowhere else.
+func TestFullPlacementGroupIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		class := readyClass()
+		class.Spec.PlacementGroupSelector = &v1.PlacementGroupSelector{ID: new("pg-1")}
+		class.Annotations = map[string]string{ec2.AnnotationPlacementGroup: `{"id":"pg-1","strategy":"spread"}`}
+		kube := newKube(t, class)
+		r := newRig(kube, newCloud())
+		catalog := testCatalog()
+		for _, typ := range catalog.Types {
+			typ.PlacementGroup = "pg-1"
+		}
+		r.Catalogs = catalogs{catalog}
+		full := key("m6g.large", "a", "spot")
+		r.cloud.script = func(n int, _ ec2.FleetRequest, _ func(int32) ec2.FleetResult) (ec2.FleetResult, error, bool) {
+			return ec2.FleetResult{Errors: []*capacity.Error{failure(capacity.NoCapacity, "InsufficientInstanceCapacity", full)}}, nil, n == 0
+		}
+		r.Launch(quiet(t.Context()), create(t, kube, claims(1, "")...))
+		synctest.Wait()
+		if len(r.cloud.sent) != 2 {
+			t.Fatalf("%d calls, want 2", len(r.cloud.sent))
+		}
+		for _, o := range r.cloud.sent[1].Overrides {
+			if o.InstanceType == full.InstanceType && o.Zone == full.Zone {
+				t.Errorf("the second attempt asks for %s in %s again", o.InstanceType, o.Zone)
+			}
+		}
+		inside := full
+		inside.PlacementGroup = "pg-1"
+		if !r.out.Out(inside) || r.out.Out(full) {
+			t.Errorf("out: in the group %v, outside of it %v; want only in the group", r.out.Out(inside), r.out.Out(full))
+		}
+	})
+}
+
 func TestWaitsForClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := builder.EC2NodeClass(builder.DefaultClass).UID("class").Ready().NotReady(v1.ConditionTypeSubnetsReady, "SubnetsNotFound", "none").Obj()

@@ -30,7 +30,11 @@ func shortage(e *capacity.Error) bool {
 // account speaks of everything the account cannot buy any more.
 func (r *run) short(ctx context.Context, e *capacity.Error, req *request) {
 	r.last = e
-	keys := e.Offerings
+	// EC2 names the offering and not the group: what a placement group has no room for is to be had elsewhere.
+	keys := slices.Clone(e.Offerings)
+	for i := range keys {
+		keys[i].PlacementGroup = placementGroupOf(req.class)
+	}
 	if len(keys) == 0 {
 		for _, o := range req.offerings {
 			keys = append(keys, o.Key())
