@@ -16,7 +16,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -43,12 +42,11 @@ func main() {
 	flag.Parse()
 	o.only = strings.Split(*only, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := errors.ErrUnsupported
+	work := func() error { return run(ctx, o) }
 	if *serve {
-		err = serveWorld(ctx)
-	} else {
-		err = run(ctx, o)
+		work = func() error { return serveWorld(ctx) }
 	}
+	err := work()
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench-webhook: %v\n", err)
