@@ -131,6 +131,10 @@ chaos: k8s ## run seeded storms of failures (CHAOS_STORMS=1000 CHAOS_SEED=1; CHA
 seeded: ## run the provisioner through seeded failures in one process, without a control plane (SEEDED_RUNS=10000 SEEDED_FROM=1)
 	@cd provisioner && SEEDED_RUNS=$${SEEDED_RUNS:-10000} $(GO) test -run SeededRuns -count=1 -timeout 0
 
+.PHONY: scale
+scale: build k8s ## grow a cluster to 5,000 nodes and 100,000 pods, print how latency, processor and memory grow (ARGS="-sizes 500,1000")
+	@$(GO) run ./test/bench/scale $(ARGS)
+
 .PHONY: emulator
 emulator: ## run the emulated AWS account alone, for clients of your own (ARGS=-help tells more)
 	@$(GO) run ./test/ec2emu/emulator $(ARGS)

@@ -28,6 +28,10 @@ const Label = "bench"
 // Limit bounds every wait; reaching it is a failure, not a figure.
 const Limit = 15 * time.Minute
 
+// silence is how long a node may be silent. The kubelets of this process renew leases as late as the machine is busy, and a node that
+// was given up does not come back.
+const silence = 10 * time.Minute
+
 // Processes are those whose use is measured.
 func Processes() []string { return []string{bed.Scheduler, bed.Controller, bed.Webhook} }
 
@@ -39,8 +43,6 @@ type Options struct {
 	Pools int
 	// Kubelet plays the nodes; the zero value renews leases every 10 s, as kubelets do.
 	Kubelet cluster.KubeletOptions
-	// Grace is how long a node may be silent; Kubernetes' default if 0.
-	Grace time.Duration
 }
 
 // Fleet is the cluster.
@@ -84,7 +86,7 @@ func (f *Fleet) guard(ctx context.Context) {
 
 // On starts a cluster without nodes, with Slipway ready to buy, and does something there. If a process of Slipway's ends, so does the context.
 func On(ctx context.Context, o Options, do func(context.Context, *Fleet) error) (err error) {
-	settings := cluster.Options{NodeMonitorGracePeriod: o.Grace}
+	settings := cluster.Options{NodeMonitorGracePeriod: silence}
 	calls, err := bed.RecordCalls(&settings)
 	if err != nil {
 		return err
