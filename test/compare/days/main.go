@@ -40,6 +40,8 @@ type day struct {
 	Step    int `json:"step"`
 	Every   int `json:"every"`
 	Boot    int `json:"boot"`
+	// Full has kube-scheduler prefer the fullest node (MostAllocated) and not the emptiest.
+	Full bool `json:"full"`
 }
 
 // arrival is a pod: when it comes, and for how long, in seconds.

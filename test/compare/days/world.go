@@ -43,6 +43,7 @@ type world struct {
 	machines map[string]*machine       // by node
 	pods     map[types.UID]*corev1.Pod // what Karpenter plans with are copies of these
 	boot     time.Duration
+	full     bool
 	out      answer
 	serial   int
 }
@@ -69,7 +70,7 @@ func newWorld(d *day) (*world, error) {
 		store:    &store{Client: fake.NewClientBuilder().WithScheme(scheme.Scheme).Build(), pools: d.Pools, claims: map[string]*karpv1.NodeClaim{}, pods: map[string][]*corev1.Pod{}},
 		provider: &provider{d.InstanceTypes()}, clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		recorder: events.NewRecorder(&record.FakeRecorder{}), machines: map[string]*machine{}, pods: map[types.UID]*corev1.Pod{},
-		boot: time.Duration(d.Boot) * time.Second,
+		boot: time.Duration(d.Boot) * time.Second, full: d.Full,
 	}
 	for _, p := range d.Pools {
 		p.UID = types.UID(p.Name)
@@ -126,19 +127,23 @@ func (w *world) live(ctx context.Context, d *day) (answer, error) {
 	return w.out, nil
 }
 
-// schedule places pods as kube-scheduler does: one after the other, on the node of which most is left; those that fit on none are Karpenter's.
+// schedule places pods as kube-scheduler does: one after the other, on the node of which most is left (least, if full nodes
+// are preferred); those that fit on none are Karpenter's.
 func (w *world) schedule(ctx context.Context, pods []*corev1.Pod) error {
 	var waiting []*corev1.Pod
 	for _, p := range pods {
 		cpu, memory := requests(p)
 		var best *machine
-		most := -1.0
+		most := 0.0
 		for _, m := range w.machines {
 			if cpu > m.freeCPU || memory > m.freeMem || m.room < 1 {
 				continue
 			}
 			score := float64(m.freeCPU-cpu)/float64(m.cpu) + float64(m.freeMem-memory)/float64(m.memory)
-			if score > most || score == most && m.node.Name < best.node.Name {
+			if w.full {
+				score = -score
+			}
+			if best == nil || score > most || score == most && m.node.Name < best.node.Name {
 				best, most = m, score
 			}
 		}

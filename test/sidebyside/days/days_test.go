@@ -41,7 +41,7 @@ func TestDrawIsADayOfTheCoresAskedFor(t *testing.T) {
 
 // A day whose bill can be made by hand: one size of node for a dollar an hour, which holds two of the pods.
 func TestLive(t *testing.T) {
-	o := options{step: 10, every: 60, boot: 60}
+	o := options{step: 10, every: 60, boot: 60, scoring: leastAllocated}
 	size := builder.InstanceType("m5.large").CPU("2").Memory("8Gi").OnDemand(1, "zone-a").Obj()
 	pool := builder.CapacityPool("default", capacity.NewCatalog([]*capacity.InstanceType{size})).
 		Require(capacity.In(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand)).Obj()

@@ -8,8 +8,8 @@
 //
 // The day is a simulation with a clock of its own, in one process a side. Slipway's side are plan.Solve and disruption.Decide in the
 // cluster of test/bench/consolidation/model, Karpenter's its scheduler and its consolidation methods in the program built from
-// test/compare/days. The same on both sides: kube-scheduler's part (a new pod goes to the node of which most is left, LeastAllocated;
-// what fits nowhere is planned), EC2's part (the cheapest offering asked for is had, on demand), nodes that are replaced
+// test/compare/days. The same on both sides: kube-scheduler's part (a new pod goes to the node of which most is left,
+// LeastAllocated, unless -scoring says otherwise; what fits nowhere is planned), EC2's part (the cheapest offering asked for is had, on demand), nodes that are replaced
 // cost until their replacements have booted, and pods that are moved land where they were planned.
 //
 // What a day here does not have: the time that deciding, launching, draining and binding take (compare-latency and

@@ -32,6 +32,7 @@ type options struct {
 	seed                  uint64
 	hours, cores          int
 	step, every, boot     int
+	scoring, minNodeAge   string
 }
 
 func main() {
@@ -46,10 +47,26 @@ func main() {
 	flag.IntVar(&o.step, "step", 10, "seconds between two looks at which pods come and go")
 	flag.IntVar(&o.every, "every", 120, "seconds between two passes of consolidation, a multiple of -step")
 	flag.IntVar(&o.boot, "boot", 40, "seconds that a node takes to boot")
+	flag.StringVar(&o.scoring, "scoring", leastAllocated, "which nodes kube-scheduler prefers, on both sides: "+leastAllocated+", as it does by itself, or "+mostAllocated)
+	flag.StringVar(&o.minNodeAge, "min-node-age", "", "Slipway's annotation slipway.sh/min-node-age on the pool; its default if empty")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "compare-cost:", err)
 		os.Exit(1)
+	}
+}
+
+// The scoring strategies of kube-scheduler's NodeResourcesFit.
+const (
+	leastAllocated = "LeastAllocated"
+	mostAllocated  = "MostAllocated"
+)
+
+// settle sets what the options say of Slipway's pool.
+func (o *options) settle(b *builder.NodePoolBuilder) {
+	b.Budget(budget)
+	if o.minNodeAge != "" {
+		b.Annotation(capacity.MinNodeAgeAnnotation, o.minNodeAge)
 	}
 }
 
@@ -74,6 +91,7 @@ type file struct {
 	Step     int           `json:"step"`
 	Every    int           `json:"every"`
 	Boot     int           `json:"boot"`
+	Full     bool          `json:"full"`
 }
 
 func run(o options) error {
@@ -81,6 +99,9 @@ func run(o options) error {
 	defer cancel()
 	if o.step < 1 || o.every < o.step || o.every%o.step != 0 {
 		return fmt.Errorf("-every %d is not a multiple of -step %d", o.every, o.step)
+	}
+	if o.scoring != leastAllocated && o.scoring != mostAllocated {
+		return fmt.Errorf("-scoring %q: want %s or %s", o.scoring, leastAllocated, mostAllocated)
 	}
 	pool, err := pool(ctx)
 	if err != nil {
@@ -155,7 +176,7 @@ func ask(ctx context.Context, d *day, pool *capacity.Pool, o options) (answer, e
 		p.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
 		p.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: budget}}
 	}
-	f := file{File: in, Arrivals: d.arrivals, Seconds: d.seconds, Step: o.step, Every: o.every, Boot: o.boot}
+	f := file{File: in, Arrivals: d.arrivals, Seconds: d.seconds, Step: o.step, Every: o.every, Boot: o.boot, Full: o.scoring == mostAllocated}
 	for _, k := range d.kinds {
 		p, err := input.Pod(k.class)
 		if err != nil {

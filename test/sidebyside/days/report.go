@@ -29,6 +29,9 @@ func report(o options, d *day, ours, theirs answer) error {
 		if err != nil {
 			return err
 		}
+		if o.scoring != leastAllocated || o.minNodeAge != "" {
+			return fmt.Errorf("-docs: the document has the defaults; leave -scoring and -min-node-age out")
+		}
 		text := fmt.Sprintf("## A day\n\n%d pods come and go within %d hours, in process and with a clock of its own: both sides' planners and consolidations, over the same types and prices, "+
 			"with the same pool (budget %s, `consolidateAfter: 0s`). Services follow the hour and are rolled out twice; jobs come at random and last log-normal times. "+
 			"What is left out (`test/sidebyside/days` has the list): the time that deciding and booting take before a pod runs, daemonsets, PodDisruptionBudgets, topology rules, spot.\n\n",

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-sh/slipway/provisioner/capacity"
 	"github.com/slipway-sh/slipway/provisioner/plan"
 	"github.com/slipway-sh/slipway/test/bench/consolidation/model"
-	"github.com/slipway-sh/slipway/test/builder"
 )
 
 // budget is how many nodes may be disrupted at a time, Karpenter's default.
@@ -27,6 +26,7 @@ type world struct {
 
 	memory *disruption.Memory
 	boot   time.Duration
+	full   bool
 	free   map[string]*room // by claim
 	where  map[types.UID]string
 	out    answer
@@ -38,8 +38,8 @@ type room struct{ all, free capacity.Resources }
 // live lets the day pass.
 func live(d *day, pool *capacity.Pool, o options) (answer, error) {
 	w := &world{
-		Cluster: model.New([]*capacity.Pool{pool}, func(b *builder.NodePoolBuilder) { b.Budget(budget) }), memory: disruption.NewMemory(),
-		boot: time.Duration(o.boot) * time.Second, free: map[string]*room{}, where: map[types.UID]string{},
+		Cluster: model.New([]*capacity.Pool{pool}, o.settle), memory: disruption.NewMemory(),
+		boot: time.Duration(o.boot) * time.Second, full: o.scoring == mostAllocated, free: map[string]*room{}, where: map[types.UID]string{},
 	}
 	began := time.Now()
 	leaving := map[int][]*capacity.Pod{} // by the step in which they end
@@ -106,12 +106,13 @@ func (w *world) leave(pods []*capacity.Pod) {
 	}
 }
 
-// schedule places pods as kube-scheduler does: one after the other, on the node of which most is left; those that fit on none are planned.
+// schedule places pods as kube-scheduler does: one after the other, on the node of which most is left (least, if full nodes
+// are preferred); those that fit on none are planned.
 func (w *world) schedule(pods []*capacity.Pod) error {
 	names := slices.Sorted(maps.Keys(w.free))
 	var waiting []*capacity.Pod
 	for _, p := range pods {
-		best, most := "", -1.0
+		best, most := "", 0.0
 		for _, name := range names {
 			n := w.free[name]
 			if !p.Class.Requests.Fits(n.free) {
@@ -119,7 +120,10 @@ func (w *world) schedule(pods []*capacity.Pod) error {
 			}
 			left := n.free.Sub(p.Class.Requests)
 			score := float64(left.CPU)/float64(n.all.CPU) + float64(left.Memory)/float64(n.all.Memory)
-			if score > most {
+			if w.full {
+				score = -score
+			}
+			if best == "" || score > most {
 				best, most = name, score
 			}
 		}
