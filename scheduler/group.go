@@ -26,8 +26,12 @@ type GroupSink interface {
 
 // RunPodGroupPostFilterPlugins offers the pods of a group together, when nothing else helps it. The scheduler calls it for
 // groups of scheduling.k8s.io where the feature gate GenericWorkload is on. The extension point is wrapped, not joined:
-// DefaultPreemption ends its chain when it finds no victims.
+// DefaultPreemption ends its chain when it finds no victims. In a cluster without nodes the others are not asked: there is
+// nothing to preempt, and DynamicResources fails on a group of which no pod got as far as its PreFilter.
 func (o *ordered) RunPodGroupPostFilterPlugins(ctx context.Context, state *framework.CycleState, info fwk.PodGroupInfo, try fwk.PodGroupSchedulingFunc) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
+	if nodes, err := o.SnapshotSharedLister().NodeInfos().List(); err == nil && len(nodes) == 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, o.plugin.offerGroup(ctx, info))
+	}
 	result, status := o.Framework.RunPodGroupPostFilterPlugins(ctx, state, info, try)
 	if !status.IsRejected() {
 		return result, status

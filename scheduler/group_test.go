@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/features"
 )
@@ -96,6 +97,48 @@ func TestPodGroup(t *testing.T) {
 	h.eventually("a replacement is offered, with who is there", func() bool {
 		return slices.Equal(groups.scheduled("a-again"), []string{h.pod("b").Spec.NodeName})
 	})
+}
+
+// TestPodGroupWithoutNodes is a group's way in a cluster that has no nodes at all.
+func TestPodGroupWithoutNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		group func(*schedulingv1beta1.PodGroup)
+		gates []featuregate.Feature
+		pods  []string
+	}{
+		"gang": {func(*schedulingv1beta1.PodGroup) {}, nil, []string{"a", "b"}},
+		"basic": {func(g *schedulingv1beta1.PodGroup) {
+			g.Spec.SchedulingPolicy = schedulingv1beta1.PodGroupSchedulingPolicy{Basic: &schedulingv1beta1.BasicSchedulingPolicy{}}
+		}, nil, []string{"a"}},
+		"gang in one zone": {func(g *schedulingv1beta1.PodGroup) {
+			g.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: corev1.LabelTopologyZone}}}
+		}, []featuregate.Feature{features.TopologyAwareWorkloadScheduling}, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, gate := range append([]featuregate.Feature{features.GenericWorkload}, tc.gates...) {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, gate, true)
+			}
+			groups, group := &fakeGroups{}, trainers(2)
+			tc.group(group)
+			h := startHostOf(t, Core{Sink: &fakeSink{}, Groups: groups}, group)
+			for _, name := range tc.pods {
+				p := podWith(name, "3")
+				p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("train")}
+				h.create(p)
+			}
+			h.eventually("all are offered together", func() bool { _, pods := groups.offered(); return slices.Equal(pods, tc.pods) })
+			h.eventually("all are parked", func() bool { return h.gate.Closed() == len(tc.pods) })
+			for _, name := range []string{"n1", "n2"} {
+				n := node(name, "4")
+				n.Labels[corev1.LabelTopologyZone] = "z"
+				h.addNode(n)
+			}
+			h.gate.Release("uid-a", "uid-b")
+			for _, name := range tc.pods {
+				h.eventually(name+" is bound", func() bool { return h.pod(name).Spec.NodeName != "" })
+			}
+		})
+	}
 }
 
 // TestTopologyOfPodGroups checks what is asked for, and what is refused with a reason.
