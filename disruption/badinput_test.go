@@ -4,10 +4,13 @@
 package disruption_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,5 +138,73 @@ func TestScheduleThatNeverComes(t *testing.T) {
 		if n, err := disruption.Allowed(np, capacity.PoolSettings{}, 20, reason, builder.Epoch()); n != want || err != nil {
 			t.Errorf("Allowed(%s) = %d, %v, want %d", reason, n, err, want)
 		}
+	}
+}
+
+// A budget with a schedule that never comes is reported, one whose window is closed or open now is not.
+func TestScheduleThatNeverComesIsReported(t *testing.T) {
+	for schedule, want := range map[string]bool{"0 0 30 2 *": true, "* * * * *": false, "0 3 * * *": false, "@daily": false} {
+		r := newRig(t, func(p *builder.NodePoolBuilder) { p.Budget("50%") })
+		np := &karpv1.NodePool{}
+		if err := r.Kube.Get(t.Context(), client.ObjectKey{Name: "p"}, np); err != nil {
+			t.Fatal(err)
+		}
+		np.Spec.Disruption.Budgets = append(np.Spec.Disruption.Budgets, window("1", schedule, time.Hour))
+		if err := r.Kube.Update(t.Context(), np); err != nil {
+			t.Fatal(err)
+		}
+		r.pass()
+		if got := r.heard("p", "InvalidBudget", "spec.disruption.budgets[1]: its schedule \""+schedule+"\" never comes"); got != want {
+			t.Errorf("schedule %q: reported %v, want %v; events %v", schedule, got, want, r.Said)
+		}
+	}
+}
+
+// stumbling is an API server that fails to list pods while it is down.
+type stumbling struct {
+	client.Reader
+
+	down bool
+}
+
+func (s *stumbling) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, pods := list.(*corev1.PodList); pods && s.down {
+		return errors.New("the server is currently unable to handle the request")
+	}
+	return s.Reader.List(ctx, list, opts...)
+}
+
+// An API server that stumbles when all that is left is to look once more: the command waits for the next pass, and what was bought is
+// used. Its saving counts when the node goes, not before.
+func TestLastLookFails(t *testing.T) {
+	r := newRig(t, func(p *builder.NodePoolBuilder) { p.NodeLabel("team", "a").Require(builder.In("team", "a")) }) // the node drifts
+	r.node("old", "m5.2xlarge")
+	r.pod("app", "old", "900m")
+	live := &stumbling{Reader: r.Kube}
+	r.Controller.Live = live
+	if err := r.Step(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	r.pass()
+	next := r.replacement("old")
+	if next == nil {
+		t.Fatal("nothing was bought")
+	}
+	saved := r.Controller.Metrics.Savings.WithLabelValues("drifted", "p")
+	live.down = true
+	r.run(5 * time.Minute)
+	if c := r.claim("old"); c == nil || c.Annotations[disruption.RecordAnnotation] == "" || !r.tainted("old") {
+		t.Error("the command was ended or taken back while pods could not be listed")
+	}
+	if got := testutil.ToFloat64(saved); got != 0 {
+		t.Errorf("%.2f $/h count as saved before the node goes", got)
+	}
+	live.down = false
+	r.run(5 * time.Minute)
+	if r.claim("old") != nil || r.claim(next.Name) == nil {
+		t.Error("the node did not go, or not its replacement took its place")
+	}
+	if got := testutil.ToFloat64(saved); got < 0.069 || got > 0.071 {
+		t.Errorf("saved %.2f $/h, want the 0.07 between eight cores on spot and two on demand", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -62,6 +63,25 @@ func Allowed(np *karpv1.NodePool, s capacity.PoolSettings, nodes int, reason kar
 		return 0, fmt.Errorf("NodePool %q: spec.disruption.budgets: %w; nothing is disrupted until it is corrected", np.Name, err)
 	}
 	return n, nil
+}
+
+// neverComing says which of the pool's budgets have a schedule that never comes, such as the 30th of February. Karpenter takes them for
+// active at any time: asked at an instant that is no whole second, for a window of no length, any other schedule is not.
+func neverComing(np *karpv1.NodePool, now time.Time) []string {
+	var out []string
+	at := wall(now.Truncate(time.Second).Add(time.Second/2), nil)
+	for i := range np.Spec.Disruption.Budgets {
+		b := np.Spec.Disruption.Budgets[i]
+		if b.Schedule == nil {
+			continue
+		}
+		b.Duration = &metav1.Duration{}
+		if active, err := b.IsActive(at); err == nil && active {
+			out = append(out, fmt.Sprintf("NodePool %q: spec.disruption.budgets[%d]: its schedule %q never comes, so the budget counts at any time, as in Karpenter; correct the schedule or take it out",
+				np.Name, i, *b.Schedule))
+		}
+	}
+	return out
 }
 
 // Quota is what the budgets of one pool leave, for each reason.

@@ -111,7 +111,7 @@ func (c *Controller) carryOn(ctx context.Context, s *Snapshot) {
 	// A node whose time is over waits for nothing any more. What its command has bought is what its pods need.
 	each(overdue, func(n *Node) {
 		r := *n.Record
-		r.Reason = ReasonExpired
+		r.Reason, r.Saving = ReasonExpired, 0 // it was not for the money
 		c.end(ctx, &r, []*Node{n})
 	})
 	var again []*Command
@@ -170,7 +170,12 @@ func (c *Controller) proceedResumed(ctx context.Context, commands []*Command) {
 func (c *Controller) finish(ctx context.Context, s *Snapshot, r *Record, going []*Node) {
 	left := s.staying(going)
 	for _, n := range left {
-		if why := c.lastLook(ctx, s, r, n); why != "" {
+		why, err := c.lastLook(ctx, s, r, n)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "looking at a node for the last time; it is done again", "nodeClaim", n.Claim.Name)
+			return // what was bought for it is there and not to be given up for that
+		}
+		if why != "" {
 			c.takeBack(ctx, r, left, failure{failedBlocked, why})
 			return
 		}
@@ -182,24 +187,24 @@ func (c *Controller) finish(ctx context.Context, s *Snapshot, r *Record, going [
 }
 
 // lastLook reads a node's pods once more. Budgets of pods are not asked again: the drain waits for those.
-func (c *Controller) lastLook(ctx context.Context, s *Snapshot, r *Record, n *Node) string {
+func (c *Controller) lastLook(ctx context.Context, s *Snapshot, r *Record, n *Node) (why string, err error) {
 	cmd := Command{Record: *r}
 	if cmd.class(n) != graceful || n.Node == nil {
-		return ""
+		return "", nil
 	}
 	if n.doNotDisrupt() {
-		return fmt.Sprintf("Disruption is blocked through the %q annotation", karpv1.DoNotDisruptAnnotationKey)
+		return fmt.Sprintf("Disruption is blocked through the %q annotation", karpv1.DoNotDisruptAnnotationKey), nil
 	}
 	var list corev1.PodList
 	if err := c.Live.List(ctx, &list, client.MatchingFields{"spec.nodeName": n.Node.Name}); err != nil {
-		return fmt.Sprintf("listing the pods of node %q: %s", n.Node.Name, err)
+		return "", fmt.Errorf("listing the pods of node %q: %w", n.Node.Name, err)
 	}
 	for i := range list.Items {
 		if p := &list.Items[i]; active(p) && protected(p, s.Now) {
-			return fmt.Sprintf("Pod has %q annotation (Pod=%s)", karpv1.DoNotDisruptAnnotationKey, client.ObjectKeyFromObject(p))
+			return fmt.Sprintf("Pod has %q annotation (Pod=%s)", karpv1.DoNotDisruptAnnotationKey, client.ObjectKeyFromObject(p)), nil
 		}
 	}
-	return ""
+	return "", nil
 }
 
 // clear takes taints off nodes that no command and no deletion stands behind: the process that put them there died between

@@ -130,9 +130,9 @@ type Controller struct {
 
 	mu sync.Mutex
 	// mine are the records this process has written, by claim, until the cache shows them; dropped are the ids of commands it
-	// has taken back, which the cache may still show.
+	// has taken back and when, which the cache may still show.
 	mine    map[string]*Record
-	dropped map[string]bool
+	dropped map[string]time.Time
 	// written are claims this process has created, with when, until the cache shows them.
 	written map[string]writtenClaim
 	// deleted are the UIDs of claims this process has deleted, until the cache shows it.
@@ -176,7 +176,7 @@ func New(o Options) *Controller {
 	}
 	return &Controller{
 		Options: o, memory: NewMemory(), loads: newLoads(), kick: make(chan struct{}, 1), teller: newTeller(o.Events, o.Clock),
-		mine: map[string]*Record{}, dropped: map[string]bool{}, written: map[string]writtenClaim{},
+		mine: map[string]*Record{}, dropped: map[string]time.Time{}, written: map[string]writtenClaim{},
 		deleted: map[types.UID]bool{},
 	}
 }

@@ -96,17 +96,10 @@ func (m *Metrics) performed(c *Command) {
 	decision := c.Decision()
 	m.Decisions.WithLabelValues(decision, label(c.Reason), c.Kind).Inc()
 	pools := map[string]bool{}
-	total := 0.0
-	for _, n := range c.Going {
-		total += n.Price()
-	}
 	for _, n := range c.Going {
 		if !pools[n.PoolName()] {
 			pools[n.PoolName()] = true
 			m.ByPool.WithLabelValues(n.PoolName(), decision, label(c.Reason), c.Kind).Inc()
-		}
-		if c.Saving > 0 && total > 0 {
-			m.Savings.WithLabelValues(label(c.Reason), n.PoolName()).Add(c.Saving * n.Price() / total)
 		}
 	}
 }
@@ -119,9 +112,12 @@ func (m *Metrics) failed(r *Record, cause string) {
 	}
 }
 
-// disrupted counts a claim that was deleted.
-func (m *Metrics) disrupted(reason karpv1.DisruptionReason, n *Node) {
-	kind := n.Claim.Labels[karpv1.CapacityTypeLabelKey]
+// disrupted counts a claim that was deleted, and its part of what its command saves: only now is that so.
+func (m *Metrics) disrupted(r *Record, n *Node) {
+	reason, kind := r.Reason, n.Claim.Labels[karpv1.CapacityTypeLabelKey]
+	if r.Saving > 0 && len(r.Nodes) > 0 {
+		m.Savings.WithLabelValues(label(reason), n.PoolName()).Add(r.Saving / float64(len(r.Nodes)))
+	}
 	m.Claims.WithLabelValues(label(reason), n.PoolName(), kind).Inc()
 	m.Pods.WithLabelValues(label(reason), n.PoolName(), kind).Add(float64(len(n.Moving)))
 	if t := n.trouble(); reason == ReasonUnhealthy && t != nil {

@@ -28,6 +28,9 @@ import (
 // writtenFor is how long a claim is believed to exist although the cache does not show it.
 const writtenFor = 30 * time.Second
 
+// droppedFor is how long the cache may show the record of a command that was taken back.
+const droppedFor = time.Hour
+
 // observe makes a snapshot of what the caches show and this process has done since.
 func (c *Controller) observe(ctx context.Context) (*Snapshot, error) {
 	view, err := c.Views.View(ctx)
@@ -107,6 +110,7 @@ func (c *Controller) observeNodes(ctx context.Context, s *Snapshot) error {
 			delete(c.mine, name)
 		}
 	}
+	maps.DeleteFunc(c.dropped, func(_ string, at time.Time) bool { return s.Now.Sub(at) > droppedFor })
 	maps.DeleteFunc(c.deleted, func(uid types.UID, _ bool) bool { return !alive[uid] })
 	s.unseen = map[string]string{}
 	for name, w := range c.written {
@@ -137,8 +141,10 @@ func (c *Controller) nodeOf(claim *karpv1.NodeClaim) *corev1.Node {
 // lock is held.
 func (c *Controller) recordOf(claim *karpv1.NodeClaim) *Record {
 	r := ParseRecord(claim.Annotations[RecordAnnotation])
-	if r != nil && c.dropped[r.ID] {
-		r = nil
+	if r != nil {
+		if _, taken := c.dropped[r.ID]; taken {
+			r = nil
+		}
 	}
 	if mine := c.mine[claim.Name]; mine != nil {
 		if r != nil && r.ID == mine.ID && len(r.Replacements) == len(mine.Replacements) {

@@ -323,7 +323,7 @@ func (c *Controller) end(ctx context.Context, r *Record, going []*Node) {
 			continue
 		}
 		log.FromContext(ctx).Info("disrupted a node", "nodeClaim", n.Claim.Name, "nodePool", n.PoolName(), "reason", string(r.Reason), "pods", len(n.Moving), "price", n.Price())
-		c.Metrics.disrupted(r.Reason, n)
+		c.Metrics.disrupted(r, n)
 	}
 }
 
@@ -375,7 +375,7 @@ func (c *Controller) takeBack(ctx context.Context, r *Record, going []*Node, f f
 	}
 	if whole {
 		c.mu.Lock()
-		c.dropped[r.ID] = true
+		c.dropped[r.ID] = c.Clock.Now()
 		c.mu.Unlock()
 	}
 	c.Metrics.failed(r, f.kind)

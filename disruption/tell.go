@@ -94,6 +94,9 @@ func (c *Controller) tell(s *Snapshot, d *Decision) {
 		if q.Err != nil {
 			c.teller.tell(p.NodePool, tellPool, event{corev1.EventTypeWarning, unreadableBudgetReason, "Disrupt", q.Err.Error()})
 		}
+		for _, why := range neverComing(p.NodePool, s.Now) {
+			c.teller.tell(p.NodePool, tellUnconsolidatable, event{corev1.EventTypeWarning, unreadableBudgetReason, "Disrupt", why})
+		}
 		for _, r := range reasons() {
 			if q.Nodes > 0 && q.Allowed[r] == 0 && r != ReasonUnhealthy && r != ReasonExpired {
 				note := stayBudget(r)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -343,11 +344,14 @@ func (d *Drainer) delete(ctx context.Context, s *Step, deadline time.Time) error
 // report says how far the drain is and what blocks it, on claim, node and in metrics.
 func (d *Drainer) report(c *karpv1.NodeClaim, node *corev1.Node, p *progress, steps []Step, now time.Time) claim.Drainage {
 	out := claim.Drainage{Left: len(steps), Again: again}
-	var said []string
+	var said, slow []string
 	blocked, moving := map[types.UID]obstacle{}, false
 	for _, s := range steps {
 		if !s.Blocked() {
 			moving = moving || s.Blocker == Terminating
+			if text := lingering(s, now); text != "" {
+				slow = append(slow, text)
+			}
 			continue
 		}
 		o, known := p.blocked[s.Pod.UID]
@@ -370,6 +374,7 @@ func (d *Drainer) report(c *karpv1.NodeClaim, node *corev1.Node, p *progress, st
 		blocked[s.Pod.UID] = o
 	}
 	p.blocked, p.seen = blocked, now
+	said = append(said, slow...)
 	if len(said) == 0 {
 		return out
 	}
@@ -381,6 +386,27 @@ func (d *Drainer) report(c *karpv1.NodeClaim, node *corev1.Node, p *progress, st
 		out.Again = untilNext(steps, now)
 	}
 	return out
+}
+
+// lingers is how long a pod may take to stop before it is worth a word.
+const lingers = time.Minute
+
+// lingering says of a pod that has been stopping for long since when, how long it may, and what finalizers it has: nothing blocks it,
+// but the drain waits for it. Empty for others.
+func lingering(s Step, now time.Time) string {
+	at := s.Pod.DeletionTimestamp
+	if s.Blocker != Terminating || at == nil {
+		return ""
+	}
+	since := at.Add(-time.Duration(ptr.Deref(s.Pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+	if now.Sub(since) < lingers {
+		return ""
+	}
+	text := fmt.Sprintf("pod %q has been terminating since %s and has until %s", nameOf(s.Pod), since.UTC().Format(time.RFC3339), at.UTC().Format(time.RFC3339))
+	if len(s.Pod.Finalizers) > 0 {
+		text += fmt.Sprintf(" (finalizers %v)", s.Pod.Finalizers)
+	}
+	return text
 }
 
 // unhealthy is the reason of the condition DisruptionReason on claims that are repaired (Karpenter's).

@@ -210,6 +210,24 @@ func TestDrainWithTwoBudgets(t *testing.T) {
 	}
 }
 
+// A pod with an hour to stop, or one with somebody's finalizer, is named with since when and until when: nothing is refused, and the drain
+// waits all the same.
+func TestLongTerminationIsSaid(t *testing.T) {
+	slow := pod("slow", deleted(epoch.Add(time.Hour)))
+	slow.DeletionGracePeriodSeconds, slow.Finalizers = new(int64(3600)), []string{"example.com/flush"}
+	r := newRig(t, slow)
+	if got := r.drain(nil); got.Left != 1 || got.Message != "" {
+		t.Errorf("at once the drainage is %+v, want no message", got)
+	}
+	r.clock.Step(2 * time.Minute)
+	got := r.drain(nil)
+	want := fmt.Sprintf(`pod "default/slow" has been terminating since %s and has until %s (finalizers [example.com/flush])`,
+		epoch.Format(time.RFC3339), epoch.Add(time.Hour).Format(time.RFC3339))
+	if got.Blocker != "" || got.Message != want {
+		t.Errorf("blocker %q, message %q, want none and %q", got.Blocker, got.Message, want)
+	}
+}
+
 func TestBlockedSinceSurvivesRestart(t *testing.T) {
 	r := newRig(t, pod("web", annotated("karpenter.sh/do-not-disrupt", "true")))
 	r.claim.StatusConditions().SetFalse(karpv1.ConditionTypeDrained, "DoNotDisrupt", "x")

@@ -4,6 +4,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -34,8 +35,8 @@ type Drainer interface {
 type Drainage struct {
 	// Left is how many pods have to leave and are still there.
 	Left int
-	// Blocker is a reason in CamelCase why some of them don't, and Message says which, why and since when; both are empty if
-	// all is under way.
+	// Blocker is a reason in CamelCase why some of them don't, empty if all are under way, and Message says which, why and since when;
+	// without a Blocker it tells of pods that take long to stop, empty if none does.
 	Blocker, Message string
 	// Again is when to ask again at the latest.
 	Again time.Duration
@@ -82,7 +83,7 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpv1.NodeClaim, nodes [
 		if all.Left == 0 || one.Left > 0 && one.Again < all.Again {
 			all.Again = one.Again
 		}
-		if all.Blocker == "" {
+		if all.Blocker == "" && one.Message != "" {
 			all.Blocker, all.Message = one.Blocker, one.Message
 		}
 		all.Left += one.Left
@@ -92,7 +93,7 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpv1.NodeClaim, nodes [
 		conditions.SetFalse(karpv1.ConditionTypeDrained, all.Blocker, all.Message)
 		return all.Again, nil
 	case all.Left > 0 || conditions.Get(karpv1.ConditionTypeDrained) == nil:
-		conditions.SetUnknownWithReason(karpv1.ConditionTypeDrained, "Draining", "Draining")
+		conditions.SetUnknownWithReason(karpv1.ConditionTypeDrained, "Draining", cmp.Or(all.Message, "Draining"))
 	}
 	switch began := conditions.Get(karpv1.ConditionTypeDrained).LastTransitionTime.Time; {
 	case all.Left > 0:
@@ -134,7 +135,8 @@ func (r *Reconciler) detach(ctx context.Context, claim *karpv1.NodeClaim, nodes 
 			fmt.Sprintf("VolumeAttachments %s are still there after %s", shortList(attached), detachTimeout))
 		return 0, nil
 	}
-	if conditions.SetUnknownWithReason(karpv1.ConditionTypeVolumesDetached, "AwaitingVolumeDetachment", "AwaitingVolumeDetachment") {
+	still := fmt.Sprintf("VolumeAttachments %s are still there", shortList(attached))
+	if conditions.SetUnknownWithReason(karpv1.ConditionTypeVolumesDetached, "AwaitingVolumeDetachment", still) {
 		r.Events.Eventf(nodes[0], nil, corev1.EventTypeNormal, "AwaitingVolumeDetachment", "Detach", "Awaiting deletion of bound volumeattachments (%s)", shortList(attached))
 	}
 	return time.Second, nil

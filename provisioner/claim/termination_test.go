@@ -31,7 +31,7 @@ func running() (*builder.NodeClaimBuilder, *builder.NodeBuilder) {
 func TestTermination(t *testing.T) {
 	c, n := running()
 	r := newRig(t, c.Obj(), n.Obj())
-	r.drainer.drains = []Drainage{{Left: 1, Again: time.Second}, {}}
+	r.drainer.drains = []Drainage{{Left: 1, Again: time.Second, Message: "pod x takes long"}, {}}
 	r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
 	r.delete(r.claim("claim"))
 
@@ -40,7 +40,7 @@ func TestTermination(t *testing.T) {
 	if !hasTaint(node.Spec.Taints, karpv1.DisruptedNoScheduleTaint) || node.Labels[corev1.LabelNodeExcludeBalancers] != "karpenter" || node.DeletionTimestamp == nil {
 		t.Errorf("the node is not out of service: taints %v, labels %v, deleted %v", node.Spec.Taints, node.Labels, node.DeletionTimestamp)
 	}
-	if cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeDrained); !cond.IsUnknown() || cond.Reason != "Draining" {
+	if cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeDrained); !cond.IsUnknown() || cond.Reason != "Draining" || cond.Message != "pod x takes long" {
 		t.Errorf("Drained is %v", cond)
 	}
 	if got := r.reconcile("claim").RequeueAfter; got <= 0 || got > 5*time.Second || len(r.cloud.terminated) != 0 {
@@ -199,6 +199,10 @@ func TestVolumesAreDetachedFirst(t *testing.T) {
 				}
 				r.reconcile("claim")
 				if len(r.cloud.terminated) == 0 {
+					cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeVolumesDetached)
+					if tc.want > 0 && cond != nil && cond.IsUnknown() && cond.Reason == "AwaitingVolumeDetachment" && cond.Message != "VolumeAttachments csi-1 are still there" {
+						t.Errorf("VolumesDetached says %q", cond.Message)
+					}
 					r.clock.Step(time.Second)
 				}
 			}
