@@ -46,7 +46,7 @@ func (c *Collector) demoteClaim(ctx context.Context, claim *karpv1.NodeClaim) er
 		return err
 	}
 	if changed {
-		log.FromContext(ctx).Info("capacity reservation has ended, the node goes on on demand", "nodeClaim", claim.Name, "node", claim.Status.NodeName)
+		log.FromContext(ctx).Info("capacity reservation has ended, the node stays, on demand", "nodeClaim", claim.Name, "node", claim.Status.NodeName)
 	}
 	nodes, err := nodesOf(ctx, c.Kube, claim)
 	if err != nil {
