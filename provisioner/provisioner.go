@@ -165,6 +165,15 @@ func (p *Provisioner) Leading() {
 	p.once.Do(func() { close(p.lead) })
 }
 
+func (p *Provisioner) leads() bool {
+	select {
+	case <-p.lead:
+		return true
+	default:
+		return false
+	}
+}
+
 // AwaitLead waits until this process leads; false if ctx ends first.
 func (p *Provisioner) AwaitLead(ctx context.Context) bool {
 	select {
@@ -185,9 +194,7 @@ func (p *Provisioner) Queued(n int) { p.batch.Queued(n) }
 // are offered from then on are left to the process that leads next.
 func (p *Provisioner) Drain(ctx context.Context) bool {
 	close(p.enough)
-	select {
-	case <-p.lead:
-	default:
+	if !p.leads() {
 		return true // nothing was ever begun
 	}
 	select {
@@ -204,6 +211,9 @@ func (p *Provisioner) Run(ctx context.Context) error {
 		return nil
 	}
 	if err := p.adopt(ctx); err != nil {
+		return err
+	}
+	if err := p.serveAll(); err != nil {
 		return err
 	}
 	p.began = p.Clock.Now()

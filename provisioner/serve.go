@@ -4,9 +4,11 @@
 package provisioner
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Pods of other schedulers are demand when their scheduler has written that they fit nowhere. Nothing parks them: their
@@ -21,9 +23,24 @@ const servedGrace = 30 * time.Second
 // serves reports whether the pod belongs to another scheduler that is served.
 func (p *Provisioner) serves(pod *corev1.Pod) bool { return p.Serve.Has(pod.Spec.SchedulerName) }
 
-// serve takes a served pod that its scheduler has given up on for now.
+// serveAll takes all served pods that wait when this process begins to lead.
+func (p *Provisioner) serveAll() error {
+	if p.Serve.Len() == 0 {
+		return nil
+	}
+	pods, err := p.Pods.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing pods of other schedulers: %w", err)
+	}
+	for _, pod := range pods {
+		p.serve(pod)
+	}
+	return nil
+}
+
+// serve takes a served pod that its scheduler has given up on for now, unless another process leads.
 func (p *Provisioner) serve(pod *corev1.Pod) {
-	if !p.serves(pod) || !unschedulable(pod) {
+	if !p.serves(pod) || !unschedulable(pod) || !p.leads() {
 		return
 	}
 	if e, ok := p.ledger.get(pod.UID); ok && e.state == planned {

@@ -46,6 +46,28 @@ func TestOtherSchedulersPods(t *testing.T) {
 	}
 }
 
+// TestStandbyServesNobody checks that served pods are demand from when this process leads, and all of them are then.
+func TestStandbyServesNobody(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.Serve = sets.New("default-scheduler")
+		x := builder.Pod("x").UID("x").CPU("1").Memory("1Gi").Created(builder.Epoch()).Scheduler("default-scheduler").Unschedulable("0/3").Obj()
+		b.cluster.Put(x)
+		b.onPod(b.ctx, x, false, true)
+		b.pass(time.Minute)
+		if n, _ := b.ledger.counts(); n != [3]int{} {
+			t.Errorf("pods by state: %v in a process that does not lead", n)
+		}
+		began := time.Now()
+		b.run()
+		b.pass(50 * time.Millisecond)
+		b.did("leading", "launch for default/x", "event x Normal Nominated ")
+		offered, err := time.Parse(time.RFC3339Nano, b.claim().Annotations[OfferedAnnotation])
+		if err != nil || offered.Before(began) {
+			t.Errorf("offered at %v, %v; want no earlier than %v", offered, err, began)
+		}
+	})
+}
+
 // TestServedPodIsNotForgotten checks that a pod its scheduler does not bind to its node counts as demand again, and that
 // nobody but its scheduler nominates it.
 func TestServedPodIsNotForgotten(t *testing.T) {
