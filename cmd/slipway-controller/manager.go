@@ -27,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/slipway-sh/slipway/api/v1alpha1"
+	"github.com/slipway-sh/slipway/cmd/internal/failure"
+	"github.com/slipway-sh/slipway/cmd/internal/preflight"
 	"github.com/slipway-sh/slipway/cmd/internal/settings"
 	"github.com/slipway-sh/slipway/disruption/drain"
 	"github.com/slipway-sh/slipway/provisioner/claim"
@@ -47,6 +49,9 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	}
 	cloud, err := newCloud(ctx, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := preflight.Await(ctx, config, needed(), o.StartupTimeout); err != nil {
 		return nil, err
 	}
 	lock, err := newLock(config, o)
@@ -90,6 +95,18 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 	return m, addNodeClasses(m, cloud, o, caBundle(o, config), rules)
 }
 
+// needed are the rights nothing works without (manifests/install).
+func needed() []preflight.Right {
+	read := []string{"list", "watch"}
+	return []preflight.Right{
+		{Group: "karpenter.sh", Resource: "nodepools", Verbs: read},
+		{Group: "karpenter.sh", Resource: "nodeclaims", Verbs: read},
+		{Group: "karpenter.k8s.aws", Resource: "ec2nodeclasses", Verbs: read},
+		{Resource: "pods", Verbs: read},
+		{Resource: "nodes", Verbs: read},
+	}
+}
+
 func kubeConfig(o options) (*rest.Config, error) {
 	config, err := settings.KubeConfig(o.Kubeconfig)
 	if err != nil {
@@ -103,10 +120,13 @@ func kubeConfig(o options) (*rest.Config, error) {
 func newCloud(ctx context.Context, o options) (*ec2.Client, error) {
 	config, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
 	if err != nil {
-		return nil, fmt.Errorf("reading the AWS configuration: %w", err)
+		return nil, failure.Config(err)
 	}
 	if config.Region == "" {
-		return nil, fmt.Errorf("reading the AWS configuration: no region; set AWS_REGION")
+		return nil, failure.NoRegion()
+	}
+	if err := failure.Credentials(ctx, config); err != nil {
+		return nil, err
 	}
 	return ec2.New(config, ec2.Options{
 		ClusterName: o.ClusterName, Region: config.Region, Endpoint: o.ClusterEndpoint, CA: o.ClusterCABundle,

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/slipway-sh/slipway/cmd/internal/settings"
 )
@@ -35,6 +36,7 @@ type options struct {
 	DisableLeaderElection   bool
 	LeaderElectionName      string
 	LeaderElectionNamespace string
+	StartupTimeout          time.Duration
 	LogLevel                string
 }
 
@@ -73,6 +75,7 @@ func flags(o *options) *flag.FlagSet {
 	fs.BoolVar(&o.DisableLeaderElection, "disable-leader-election", false, "act without holding the lease")
 	fs.StringVar(&o.LeaderElectionName, "leader-election-name", "karpenter-leader-election", "name of the lease; Karpenter's own, so that only one of the two acts")
 	fs.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; if empty, the pod's own")
+	fs.DurationVar(&o.StartupTimeout, "startup-timeout", 30*time.Second, "how long to wait at start for missing CustomResourceDefinitions and permissions before giving up")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "debug, info or error")
 	return fs
 }
@@ -96,6 +99,7 @@ func (o options) Validate() error {
 	check(o.MetricsPort == 0 || o.MetricsPort != o.HealthProbePort, "--metrics-port and --health-probe-port are both %d", o.MetricsPort)
 	check(o.KubeClientQPS > 0, "--kube-client-qps: %d is not positive", o.KubeClientQPS)
 	check(o.KubeClientBurst > 0, "--kube-client-burst: %d is not positive", o.KubeClientBurst)
+	check(o.StartupTimeout > 0, "--startup-timeout: %v is not positive", o.StartupTimeout)
 	check(o.DisableLeaderElection || o.LeaderElectionName != "", "--leader-election-name is empty")
 	_, err := settings.Level(o.LogLevel)
 	check(err == nil, "--log-level: %w", err)

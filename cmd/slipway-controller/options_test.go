@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -57,7 +58,7 @@ func TestParse(t *testing.T) {
 			}
 			want := options{
 				ClusterName: "demo", VMMemoryOverheadPercent: 0.075, MetricsPort: 8080, HealthProbePort: 8081, KubeClientQPS: 200,
-				KubeClientBurst: 300, LeaderElectionName: "karpenter-leader-election", LogLevel: "info",
+				KubeClientBurst: 300, LeaderElectionName: "karpenter-leader-election", LogLevel: "info", StartupTimeout: 30 * time.Second,
 			}
 			tc.want(&want)
 			if d := cmp.Diff(want, got); d != "" {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/cmd/internal/failure"
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/demand"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
@@ -184,10 +184,10 @@ func newChecker(o slipwayOptions, kube client.Client, cloud *ec2.Client) *nodecl
 func newCloud(ctx context.Context, o slipwayOptions) (*ec2.Client, error) {
 	aws, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithEC2IMDSRegion())
 	if err != nil {
-		return nil, fmt.Errorf("loading the AWS configuration: %w", err)
+		return nil, failure.Config(err)
 	}
 	if aws.Region == "" {
-		return nil, errors.New("loading the AWS configuration: no region; set AWS_REGION")
+		return nil, failure.NoRegion()
 	}
 	return ec2.New(aws, ec2.Options{
 		ClusterName: o.clusterName, Region: aws.Region, Endpoint: o.clusterEndpoint, CA: o.clusterCABundle,

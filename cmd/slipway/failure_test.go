@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,6 +71,7 @@ func TestBadClusters(t *testing.T) {
 		"plan":             {planCommand, []string{"--live"}},
 		"plan consolidate": {planCommand, []string{"--live", "--consolidate"}},
 		"top":              {topCommand, []string{"--once"}},
+		"lint":             {lintCommand, []string{"-"}},
 		"migrate check":    {migrateCommand, []string{"check"}},
 		"migrate from CA":  {migrateCommand, []string{"check", "--from=cluster-autoscaler"}},
 		"migrate takeover": {migrateCommand, []string{"takeover"}},
@@ -101,7 +103,8 @@ func TestBadClusters(t *testing.T) {
 					t.Fatal(err)
 				}
 				cmd := c.command()
-				cmd.SetArgs(append(c.args, "--kubeconfig="+file, "--context="+tt.context))
+				cmd.SetArgs(append(c.args, "--kubeconfig="+file, "--context="+cmp.Or(tt.context, "c")))
+				cmd.SetIn(strings.NewReader(""))
 				cmd.SetOut(io.Discard)
 				cmd.SetErr(io.Discard)
 				cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
@@ -24,10 +23,12 @@ import (
 const lookFor = time.Minute
 
 type lintOptions struct {
-	output    string
-	strict    bool
-	context   string
-	namespace string
+	output  string
+	strict  bool
+	context string
+	// kubeconfig is its file, empty for the usual ones.
+	kubeconfig string
+	namespace  string
 }
 
 func lintCommand() *cobra.Command {
@@ -46,6 +47,7 @@ func lintCommand() *cobra.Command {
 	f.StringVarP(&o.output, "output", "o", "text", "text or json")
 	f.BoolVar(&o.strict, "strict", false, "fail on warnings too")
 	f.StringVar(&o.context, "context", "", "context of the kubeconfig whose cluster the rules look at; none if empty")
+	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "path of the kubeconfig file")
 	f.StringVar(&o.namespace, "slipway-namespace", "slipway-system", "Slipway's namespace in that cluster")
 	return cmd
 }
@@ -107,12 +109,15 @@ func runLint(cmd *cobra.Command, args []string, o *lintOptions) error {
 
 // look follows the cluster of the context for as long as the rules need it.
 func look(ctx context.Context, o *lintOptions, world *lint.World) (stop func(), err error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(),
-		&clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	at := target{rules: *clientcmd.NewDefaultClientConfigLoadingRules()}
+	at.rules.ExplicitPath, at.overrides.CurrentContext = o.kubeconfig, o.context
+	config, err := at.config()
 	if err != nil {
-		return nil, fmt.Errorf("reading context %q of the kubeconfig: %w", o.context, err)
+		return nil, err
 	}
-	config.WarningHandler = rest.NoWarnings{}
+	if err := at.answers(ctx); err != nil {
+		return nil, err
+	}
 	scheme, err := webhook.NewScheme()
 	if err != nil {
 		return nil, err

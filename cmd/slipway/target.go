@@ -4,23 +4,23 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	// The API packages of Karpenter register their kinds in client-go's scheme.
 	_ "github.com/aws/karpenter-provider-aws/pkg/apis/v1"
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	_ "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/slipway-sh/slipway/cmd/internal/failure"
 )
 
 // answerWithin bounds a request, so that a wrong address is told within seconds.
@@ -54,6 +54,15 @@ func (c *target) connect() (kube client.Reader, namespace string, err error) {
 	config.Timeout = answerWithin
 	kube, err = client.New(config, client.Options{Scheme: scheme.Scheme})
 	return kube, namespace, c.explainError(err)
+}
+
+// answers asks for one NodePool, to know whether the cluster can be asked anything and is one of Slipway's.
+func (c *target) answers(ctx context.Context) error {
+	kube, _, err := c.connect()
+	if err != nil {
+		return err
+	}
+	return c.explainError(kube.List(ctx, &karpv1.NodePoolList{}, client.Limit(1)))
 }
 
 // writer returns a client for the kinds of the scheme.
@@ -105,18 +114,5 @@ func (c *target) config() (*rest.Config, error) {
 
 // explainError says what is wrong with reaching a cluster and what to do, in one sentence.
 func (c *target) explainError(err error) error {
-	var network net.Error
-	switch {
-	case err == nil:
-		return nil
-	case meta.IsNoMatchError(err), discovery.IsGroupDiscoveryFailedError(err):
-		return fmt.Errorf("the cluster at %s does not have Karpenter's custom resources, so Slipway is not installed in it: is this the right context? (%w)", c.host, err)
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the cluster at %s does not accept the kubeconfig's credentials: log in again, or choose another --context (%w)", c.host, err)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the kubeconfig's user may not do this: %w", err)
-	case errors.As(err, &network):
-		return fmt.Errorf("the cluster at %s does not answer: is this the right --context, and can it be reached from here? (%w)", c.host, err)
-	}
-	return err
+	return failure.Cluster(err, c.host)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/slipway-sh/slipway/cmd/internal/failure"
 	"github.com/slipway-sh/slipway/provisioner/ec2"
 )
 
@@ -125,7 +126,7 @@ func Live(ctx context.Context, region string) (*Market, error) {
 		loaded.Region = region
 	}
 	if _, err := loaded.Credentials.Retrieve(ctx); err != nil {
-		return nil, fmt.Errorf("there are no AWS credentials to ask for prices with: log in (aws sso login, AWS_PROFILE), or plan with --embedded-prices (%w)", rootOf(err))
+		return nil, fmt.Errorf("there are no AWS credentials to ask for prices with: log in (aws sso login, AWS_PROFILE), or plan with --embedded-prices (%w)", failure.Root(err))
 	}
 	m := &Market{live: true}
 	if m.Catalogs, err = ec2.NewCatalogs(ec2.New(loaded, ec2.Options{Region: loaded.Region, VMMemoryOverhead: 0.075})); err != nil {
@@ -137,25 +138,11 @@ func Live(ctx context.Context, region string) (*Market, error) {
 	return m, nil
 }
 
-// rootOf is the innermost error, of several the first: the SDK wraps one in many words.
-func rootOf(err error) error {
-	for {
-		next := errors.Unwrap(err)
-		if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) > 0 {
-			next = joined.Unwrap()[0]
-		}
-		if next == nil {
-			return err
-		}
-		err = next
-	}
-}
-
 // explainAWS says what is wrong with reaching AWS and what to do.
 func explainAWS(err error, region string) error {
 	var coded smithy.APIError
 	if !errors.As(err, &coded) {
-		return fmt.Errorf("AWS does not answer in region %s: is that the right AWS_REGION, and can it be reached from here? (%w)", region, rootOf(err))
+		return fmt.Errorf("AWS does not answer in region %s: is that the right AWS_REGION, and can it be reached from here? (%w)", region, failure.Root(err))
 	}
 	switch coded.ErrorCode() {
 	case "ExpiredToken", "ExpiredTokenException", "RequestExpired":
@@ -165,5 +152,5 @@ func explainAWS(err error, region string) error {
 	case "UnauthorizedOperation", "AccessDenied", "AccessDeniedException":
 		return fmt.Errorf("the AWS credentials may not read what is sold (manifests/iam/scheduler.json has the rights): use another AWS_PROFILE, or plan with --embedded-prices (%s)", coded.ErrorMessage())
 	}
-	return fmt.Errorf("asking AWS what it sells in region %s: %w", region, rootOf(err))
+	return fmt.Errorf("asking AWS what it sells in region %s: %w", region, failure.Root(err))
 }
