@@ -38,6 +38,7 @@ const (
 	deeper          = 4
 	columnGap       = 1e-3 // how near to its bound a solution is near enough
 	columnGain      = 1e-4
+	gainOfOne       = 0.1 // the same for one pod: with few of them rounding to whole nodes loses more
 	gainRounds      = 5
 	columnWorth     = 1e-4 // what a column must be worth beyond its cost
 )
@@ -166,12 +167,13 @@ func (k *packer) alone(sh *shape, p *piece) int {
 func (p *program) solve(rounds int) {
 	p.m.solve()
 	history := []float64{p.m.value()}
+	gain := max(columnGain, gainOfOne/float64(p.pods()+1))
 	for range rounds {
 		v := p.m.value()
 		if p.k.fill.fills > p.k.budget || v-p.bound <= columnGap*v {
 			return
 		}
-		stalled := len(history) > gainRounds && history[len(history)-1-gainRounds]-v < columnGain*v
+		stalled := len(history) > gainRounds && history[len(history)-1-gainRounds]-v < gain*v
 		if stalled || !p.extend() {
 			if !p.deepen() {
 				return

@@ -17,6 +17,7 @@ const (
 	maxFailures = 60
 	maxRebuilds = 24 // how often many nodes are packed anew at a time, and how many at most
 	maxRebuilt  = 60
+	maxInVain   = 6 // so many of them in a row that save nothing are the last
 )
 
 // improve packs groups of nodes anew, those that waste most together with others, and keeps what is cheaper. Nodes whose
@@ -34,12 +35,18 @@ func (k *packer) improve(first int) {
 	draw := lcg(1)
 	failures := 0
 	k.budget += k.fill.fills
+	inVain := 0
 	for range maxRebuilds {
 		list := k.wasteful(s.bins[first:])
-		if k.program == nil || cost <= k.bound*(1+nearEnough) || len(list) < 2 || k.fill.fills > k.budget {
+		if k.program == nil || cost <= k.bound*(1+nearEnough) || len(list) < 2 || inVain == maxInVain || k.fill.fills > k.budget {
 			break
 		}
-		cost -= k.rebuild(chooseMany(list, &draw))
+		saved := k.rebuild(chooseMany(list, &draw))
+		if cost -= saved; saved > 0 {
+			inVain = 0
+		} else {
+			inVain++
+		}
 	}
 	list := k.wasteful(s.bins[first:])
 	for range maxAttempts {
@@ -200,10 +207,13 @@ func (k *packer) rebuild(bins []*bin) float64 {
 	}
 	from := len(k.s.bins)
 	k.program.center = nil // what is left may fill nodes that could not be filled before
+	promising := true
 	if k.program.restart(k.program.known) {
-		k.dive(k.program, maxStages, laterRounds)
+		_, promising = k.dive(k.program, maxStages, laterRounds, old.cost)
 	}
-	k.byRow()
+	if promising {
+		k.byRow()
+	}
 	after := 0.0
 	for _, b := range k.s.bins[from:] {
 		k.shrink(b)
@@ -212,7 +222,7 @@ func (k *packer) rebuild(bins []*bin) float64 {
 	for i, r := range k.rows {
 		r.value = values[i]
 	}
-	if k.left() == 0 && after < old.cost*(1-1e-6) {
+	if promising && k.left() == 0 && after < old.cost*(1-1e-6) {
 		return old.cost - after
 	}
 	k.takeBack(k.s.bins[from:])

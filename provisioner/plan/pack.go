@@ -5,6 +5,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,15 +121,18 @@ func (k *packer) byProgram() {
 		k.program = p
 		k.budget += min(exactBudget, exactEach*p.pods())
 	}
-	k.bound = k.dive(p, stages, rounds)
+	k.bound, _ = k.dive(p, stages, rounds, math.Inf(1))
 }
 
 // dive buys the whole nodes of the program's solution and solves it anew for what is left, until hardly anything is. It returns
-// the value of the first solution.
-func (k *packer) dive(p *program, stages, rounds int) float64 {
-	bound := 0.0
+// the value of the first solution. It gives up, and is false, as soon as it is clear that all of it will cost as much as most.
+func (k *packer) dive(p *program, stages, rounds int, most float64) (bound float64, ok bool) {
+	spent := 0.0
 	for stage := range stages {
 		p.solve(rounds)
+		if spent+p.m.value() >= most*(1-1e-6) {
+			return bound, false
+		}
 		p.appraise()
 		if stage == 0 {
 			bound, rounds = p.m.value(), min(rounds, laterRounds)
@@ -136,11 +140,18 @@ func (k *packer) dive(p *program, stages, rounds int) float64 {
 				p.known, p.effort = p.m.columns, min(p.effort, firstEffort)
 			}
 		}
+		from := len(k.s.bins)
 		if !k.buy(p) || !p.restart(p.m.columns) {
 			break
 		}
+		if !math.IsInf(most, 1) {
+			for _, b := range k.s.bins[from:] {
+				k.shrink(b)
+				spent += k.costs(b, b.sh)
+			}
+		}
 	}
-	return bound
+	return bound, true
 }
 
 // The fillings a plan may try: some, and more for each pod.
