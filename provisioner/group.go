@@ -70,9 +70,9 @@ func (l *ledger) offerGroup(as group, pods []*corev1.Pod, now time.Time) (fresh 
 	// The time to bind begins when all may: until then a node that is usable is no use.
 	awaits, since := g.awaits()
 	for _, pod := range pods {
-		if e := l.pods[pod.UID]; e.state == planned && !awaits && (now.Sub(since) >= bindGrace || l.intruders[e.claim]) {
-			l.unassign(e)
-			e.state, e.offered = waiting, now
+		e := l.pods[pod.UID]
+		if mine := !l.intruders[e.claim]; e.state == planned && !awaits && (!mine || now.Sub(since) >= bindGrace) {
+			l.unseat(e, mine, now)
 		}
 	}
 	for _, e := range g.members {
@@ -82,7 +82,7 @@ func (l *ledger) offerGroup(as group, pods []*corev1.Pod, now time.Time) (fresh 
 	}
 	replans := g.replans()
 	for _, e := range g.members {
-		if e.state == unplaced && replans {
+		if e.state == unplaced && replans && e.spurned < 2 {
 			e.state = waiting // whoever is planned without it may lack it
 		}
 		if e.state == waiting {
@@ -143,16 +143,21 @@ func (g *group) replans() bool {
 	return false
 }
 
-// comrades are the refused pods that are planned again with this one: itself and those of its group.
-func (e *entry) comrades() []*entry {
+// comrades are the refused pods that are planned again with this one: itself and those of its group, nobody while nothing is
+// bought for one of them because its own nodes refused it.
+func (e *entry) comrades(now time.Time) []*entry {
 	if e.group == nil {
 		return []*entry{e}
 	}
 	var out []*entry
 	for _, m := range e.group.members {
-		if m.state == unplaced {
-			out = append(out, m)
+		if m.state != unplaced {
+			continue
 		}
+		if m.spurned > 1 && now.Before(m.retryAt) {
+			return nil
+		}
+		out = append(out, m)
 	}
 	return out
 }

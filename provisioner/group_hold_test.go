@@ -4,6 +4,7 @@
 package provisioner
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -121,6 +122,34 @@ func TestGroupIsLetGoWhenNoNodeIsAwaitedAnyMore(t *testing.T) {
 		b.pass(10 * sweepEvery)
 		if got := b.released(); got != "" {
 			t.Errorf("released %q again", got)
+		}
+	})
+}
+
+// TestGroupThatItsNodesRefuse checks that a group which cannot use its nodes does not get one set of them after the other.
+func TestGroupThatItsNodesRefuse(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		b.run()
+		pods := b.offerGroup(2, 2)
+		arriveAll := func(round string) {
+			for i, c := range b.written() {
+				if c.Status.NodeName == "" {
+					b.arrive(c, fmt.Sprintf("%s-%d", round, i))
+				}
+			}
+			b.pass(bindGrace)
+		}
+		arriveAll("first")
+		b.expectFailure("once", 2, true, 4, pods...)
+		arriveAll("second")
+		b.expectFailure("twice", 2, false, 4, pods...)
+		b.Changed()
+		b.pass(time.Minute)
+		b.expectFailure("a pool has changed", 2, false, 4, pods...)
+		b.expectFailure("a further member has come", 2, true, 4, append(pods, member("t-2"))...)
+		b.pass(spurnedFirst)
+		if got := len(b.live()); got <= 4 {
+			t.Errorf("%d claims after a long time, want new ones", got)
 		}
 	})
 }

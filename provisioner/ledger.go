@@ -130,16 +130,8 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) b
 		if mine && now.Sub(e.usable) < bindGrace {
 			return false, e.node, false
 		}
-		node := e.node
-		l.unassign(e)
-		if mine {
-			if pause := l.spurn(e, node); pause > 0 {
-				e.state, e.retryAt = unplaced, now.Add(pause)
-				return false, "", false
-			}
-		}
-		e.state, e.offered = waiting, now
-		return true, "", true
+		again := l.unseat(e, mine, now)
+		return again, "", again
 	case unplaced:
 		if now.Before(e.retryAt) {
 			return false, "", false
@@ -149,6 +141,20 @@ func (l *ledger) offer(pod *corev1.Pod, now time.Time, taken func(node string) b
 	default:
 		return true, "", true // the batch ignores a pod it has
 	}
+}
+
+// unseat takes a pod off its usable node, which it does not get onto, and reports whether it is to be planned again at once.
+// mine says that the room there is still the pod's. l.mu is held.
+func (l *ledger) unseat(e *entry, mine bool, now time.Time) (again bool) {
+	node := e.node
+	l.unassign(e)
+	e.state, e.offered = waiting, now
+	if mine {
+		if pause := l.spurn(e, node); pause > 0 {
+			e.state, e.retryAt = unplaced, now.Add(pause)
+		}
+	}
+	return e.state == waiting
 }
 
 // spurn notes that a node of the pod's own refuses it, and returns how long nothing is bought for it: not at all the first time.
@@ -246,7 +252,7 @@ func (l *ledger) due(now time.Time, all bool) []*corev1.Pod {
 		if e.state != unplaced || (!all || e.spurned > 1) && now.Before(e.retryAt) {
 			continue
 		}
-		for _, m := range e.comrades() {
+		for _, m := range e.comrades(now) {
 			m.state, m.loose = waiting, m.group == nil || !m.group.parked
 			out = append(out, m.pod)
 		}
