@@ -23,8 +23,9 @@
 // hosts) are a row (rows.go); offerings that no other beats are the shapes
 // (shapes.go). A linear program over whole fillings of shapes (columns.go,
 // master.go) is solved by column generation: its dual prices say what each pod is
-// worth, and a branch and bound finds fillings worth more than their node costs
-// (knapsack.go, relax.go). Whole nodes of its solution are bought, and it is solved again for
+// worth, and fillings worth more than their node costs are found by filling quickly
+// (fill.go) or, where that finds none, by branch and bound (knapsack.go, relax.go).
+// Whole nodes of its solution are bought, and it is solved again for
 // the rest; what stays is packed one node at a time, the filling worth most per
 // dollar first (pack.go, fill.go). Groups of nodes that waste most are then packed anew for
 // as long as that saves money (improve.go). All work is bounded by counts of
