@@ -59,7 +59,7 @@ func TestPhase(t *testing.T) {
 		"one that keeps nobody off":          {launched(), joined().Taint("agent", "starting", corev1.TaintEffectPreferNoSchedule), capacity.Usable},
 		"one that came later":                {launched(), joined().Pool("p").Taint("agent", "starting", noSchedule), capacity.Usable},
 		"one of the node's state":            {launched(), joined().Taint(corev1.TaintNodeMemoryPressure, "", noSchedule), capacity.Usable},
-		"the node manages its taints":        {launched(), joined().Label(karpv1.NodeDoNotSyncTaintsLabelKey, "true").Taint("agent", "starting", noSchedule), capacity.Usable},
+		"one nobody syncs either":            {launched(), joined().Label(karpv1.NodeDoNotSyncTaintsLabelKey, "true").Taint("agent", "starting", noSchedule), capacity.Launched},
 		"not ready any more":                 {launched(), joined().Pool("p").NotReady(), capacity.Usable},
 		"startup taint put on again":         {launched().StartupTaint("cni", "", noSchedule), joined().Pool("p").Taint("cni", "", noSchedule), capacity.Usable},
 		"cordoned":                           {launched(), joined().Cordoned(), capacity.Leaving},

@@ -53,12 +53,8 @@ func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
 
 // Undeclared are the taints of a node that keep pods off it and that neither its claim nor Kubernetes itself has put there.
 // Agents put such taints on nodes while they start, and their pools do not always list them under startupTaints: until the
-// claim's initialization, which waits for them for a bounded time, the node counts as on its way. A node that manages its
-// taints by itself (label karpenter.sh/do-not-sync-taints) has none.
+// claim's initialization, which waits for them for a bounded time, the node counts as on its way.
 func Undeclared(c *karpv1.NodeClaim, n *corev1.Node) []corev1.Taint {
-	if n.Labels[karpv1.NodeDoNotSyncTaintsLabelKey] == "true" {
-		return nil
-	}
 	var out []corev1.Taint
 	for _, t := range n.Spec.Taints {
 		declared := slices.ContainsFunc(slices.Concat(c.Spec.Taints, c.Spec.StartupTaints), func(d corev1.Taint) bool { return d.MatchTaint(&t) })
