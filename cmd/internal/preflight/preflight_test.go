@@ -18,8 +18,10 @@ import (
 
 func rights() []Right {
 	return []Right{
-		{"karpenter.sh", "nodeclaims", []string{"create"}}, {"karpenter.sh", "nodeclaims/status", []string{"patch"}},
-		{"", "pods", []string{"list", "watch"}}, {"", "nodes", []string{"list", "watch"}},
+		{"karpenter.sh", "nodeclaims", []string{"create"}},
+		{"karpenter.sh", "nodeclaims/status", []string{"patch"}},
+		{"", "pods", []string{"list", "watch"}},
+		{"", "nodes", []string{"list", "watch"}},
 	}
 }
 

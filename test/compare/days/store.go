@@ -84,6 +84,7 @@ func (*provider) Name() string                                           { retur
 func (*provider) GetSupportedNodeClasses() []status.Object {
 	return []status.Object{&awsv1.EC2NodeClass{}}
 }
+
 func (*provider) IsDrifted(context.Context, *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	return "", nil
 }
