@@ -96,15 +96,15 @@ func newManager(ctx context.Context, o options, limits claim.Options) (manager.M
 }
 
 // needed are the rights nothing works without (manifests/install).
-func needed() []preflight.Right {
+func needed() preflight.Needs {
 	read := []string{"list", "watch"}
-	return []preflight.Right{
+	return preflight.Needs{Rights: []preflight.Right{
 		{Group: "karpenter.sh", Resource: "nodepools", Verbs: read},
 		{Group: "karpenter.sh", Resource: "nodeclaims", Verbs: read},
 		{Group: "karpenter.k8s.aws", Resource: "ec2nodeclasses", Verbs: read},
 		{Resource: "pods", Verbs: read},
 		{Resource: "nodes", Verbs: read},
-	}
+	}}
 }
 
 func kubeConfig(o options) (*rest.Config, error) {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/utils/clock"
 
+	"github.com/slipway-sh/slipway/cmd/internal/preflight"
 	"github.com/slipway-sh/slipway/provisioner"
 	"github.com/slipway-sh/slipway/provisioner/launch"
 	"github.com/slipway-sh/slipway/scheduler"
@@ -116,7 +117,7 @@ func run(opts *options.Options, own slipwayOptions, kubeconfig string) error {
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	warnOfLimits(ctx, cc)
-	if err := preflight(ctx, cc.KubeConfig, conditional(cc.ComponentConfig.LeaderElection, own), own.startupTimeout); err != nil {
+	if err := preflight.Await(ctx, cc.KubeConfig, needed(cc.ComponentConfig.LeaderElection, own), own.startupTimeout); err != nil {
 		return err
 	}
 

@@ -7,19 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	componentbaseconfig "k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
+	"github.com/slipway-sh/slipway/api/v1alpha1"
+	"github.com/slipway-sh/slipway/cmd/internal/preflight"
 	"github.com/slipway-sh/slipway/scheduler"
 )
 
@@ -55,144 +49,47 @@ func checkConfig(ctx context.Context, file string) error {
 	return nil
 }
 
-// right is something this process does with objects of one kind; in a namespace and with one name, unless those are "".
-type right struct {
-	group, resource string
-	verbs           []string
-	namespace, name string
-}
-
-func (r right) String() string {
-	s := strings.TrimSuffix(r.resource+"."+r.group, ".")
-	if r.name != "" {
-		s += fmt.Sprintf(" %q", r.name)
-	}
-	if r.namespace != "" {
-		s += fmt.Sprintf(" in namespace %q", r.namespace)
-	}
-	return s
-}
-
-// conditional are the rights that the configuration makes necessary: a process that may not renew its lease never leads, and one that
-// may not list a kind it watches never begins to provision; both look as if they were well.
-func conditional(cc componentbaseconfig.LeaderElectionConfiguration, own slipwayOptions) []right {
-	var out []right
-	if cc.LeaderElect {
-		out = append(out,
-			right{group: "coordination.k8s.io", resource: "leases", verbs: []string{"create"}, namespace: cc.ResourceNamespace},
-			right{group: "coordination.k8s.io", resource: "leases", verbs: []string{"get", "update"}, namespace: cc.ResourceNamespace, name: cc.ResourceName},
+// needed are the kinds and rights beyond those of system:kube-scheduler and system:volume-scheduler that nothing works without
+// (manifests/install), those of kube-scheduler that show whether these roles are bound at all, and what the configuration makes necessary:
+// a process that may not renew its lease never leads, and one that may not list a kind it watches never begins to provision; both
+// look as if they were well.
+func needed(lead componentbaseconfig.LeaderElectionConfiguration, own slipwayOptions) preflight.Needs {
+	read := []string{"list", "watch"}
+	out := preflight.Needs{Rights: []preflight.Right{
+		{Group: "karpenter.sh", Resource: "nodepools", Verbs: read},
+		{Group: "karpenter.sh", Resource: "nodeclaims", Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+		{Group: "karpenter.sh", Resource: "nodeclaims/status", Verbs: []string{"patch"}},
+		{Group: "karpenter.k8s.aws", Resource: "ec2nodeclasses", Verbs: read},
+		{Group: "apps", Resource: "daemonsets", Verbs: read},
+		{Group: "apps", Resource: "replicasets", Verbs: read},
+		{Group: "apps", Resource: "statefulsets", Verbs: read},
+		{Group: "batch", Resource: "jobs", Verbs: read},
+		{Resource: "limitranges", Verbs: read},
+		{Resource: "resourcequotas", Verbs: read},
+		{Group: "node.k8s.io", Resource: "runtimeclasses", Verbs: read},
+		{Resource: "pods", Verbs: read},
+		{Resource: "nodes", Verbs: read},
+		{Resource: "pods/binding", Verbs: []string{"create"}},
+		{Resource: "pods/status", Verbs: []string{"patch"}},
+		{Group: "storage.k8s.io", Resource: "csinodes", Verbs: read},
+		{Group: "storage.k8s.io", Resource: "storageclasses", Verbs: read},
+		{Resource: "namespaces", Verbs: read},
+		{Resource: "persistentvolumes", Verbs: read},
+		{Resource: "persistentvolumeclaims", Verbs: read},
+		{Group: "events.k8s.io", Resource: "events", Verbs: []string{"create", "patch"}},
+	}}
+	if lead.LeaderElect {
+		out.Rights = append(out.Rights,
+			preflight.Right{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"create"}, Namespace: lead.ResourceNamespace},
+			preflight.Right{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "update"}, Namespace: lead.ResourceNamespace, Name: lead.ResourceName},
 		)
 	}
 	if own.admissionNamespace != "" {
-		out = append(out, right{group: "slipway.sh", resource: "workloadpolicies", verbs: []string{"list", "watch"}})
+		out.Kinds = map[string][]string{v1alpha1.GroupVersion().String(): {"WorkloadPolicy"}}
+		out.Rights = append(out.Rights, preflight.Right{Group: v1alpha1.Group, Resource: "workloadpolicies", Verbs: read})
 	}
 	if !own.disableDisruption {
-		out = append(out, right{group: "policy", resource: "poddisruptionbudgets", verbs: []string{"list", "watch"}})
+		out.Rights = append(out.Rights, preflight.Right{Group: "policy", Resource: "poddisruptionbudgets", Verbs: read})
 	}
 	return out
-}
-
-// needed are the rights beyond those of system:kube-scheduler and system:volume-scheduler that nothing works without
-// (manifests/install), and those of kube-scheduler that show whether these roles are bound at all.
-func needed() []right {
-	read := []string{"list", "watch"}
-	return []right{
-		{group: "karpenter.sh", resource: "nodepools", verbs: read},
-		{group: "karpenter.sh", resource: "nodeclaims", verbs: []string{"list", "watch", "create", "patch", "delete"}},
-		{group: "karpenter.sh", resource: "nodeclaims/status", verbs: []string{"patch"}},
-		{group: "karpenter.k8s.aws", resource: "ec2nodeclasses", verbs: read},
-		{group: "apps", resource: "daemonsets", verbs: read},
-		{group: "apps", resource: "replicasets", verbs: read},
-		{group: "apps", resource: "statefulsets", verbs: read},
-		{group: "batch", resource: "jobs", verbs: read},
-		{group: "", resource: "limitranges", verbs: read},
-		{group: "", resource: "resourcequotas", verbs: read},
-		{group: "node.k8s.io", resource: "runtimeclasses", verbs: read},
-		{group: "", resource: "pods", verbs: read},
-		{group: "", resource: "nodes", verbs: read},
-		{group: "", resource: "pods/binding", verbs: []string{"create"}},
-		{group: "", resource: "pods/status", verbs: []string{"patch"}},
-		{group: "storage.k8s.io", resource: "csinodes", verbs: read},
-		{group: "storage.k8s.io", resource: "storageclasses", verbs: read},
-		{group: "", resource: "namespaces", verbs: read},
-		{group: "", resource: "persistentvolumes", verbs: read},
-		{group: "", resource: "persistentvolumeclaims", verbs: read},
-		{group: "events.k8s.io", resource: "events", verbs: []string{"create", "patch"}},
-	}
-}
-
-// preflight waits until the API server serves what this process works with and grants what it does, for timeout at most. Its
-// error names everything that is missing: an informer of a kind that is not there, or that may not be read, would have the
-// process wait for ever and look as if it were starting.
-func preflight(ctx context.Context, config *rest.Config, more []right, timeout time.Duration) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("creating a client: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	told := ""
-	for {
-		missing := check(ctx, client, slices.Concat(needed(), more))
-		if missing == nil {
-			return nil
-		}
-		if ctx.Err() == nil && missing.Error() != told {
-			told = missing.Error()
-			klog.FromContext(ctx).Info("Waiting for what is needed to start", "missing", told, "timeout", timeout)
-		}
-		select {
-		case <-ctx.Done():
-			if told != "" && ctx.Err() != nil {
-				missing = errors.New(told) // the last look was cut short
-			}
-			return fmt.Errorf("cannot start, after waiting for %v: %w", timeout, missing)
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-// check returns what is missing, nil if nothing is.
-func check(ctx context.Context, client kubernetes.Interface, rights []right) error {
-	var missing []error
-	kinds := map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}
-	for _, group := range []string{"karpenter.sh/v1", "karpenter.k8s.aws/v1"} {
-		list, err := client.Discovery().ServerResourcesForGroupVersion(group)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("asking the API server for the kinds of %s: %w", group, err)
-		}
-		for _, kind := range kinds[group] {
-			if list == nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
-				missing = append(missing, fmt.Errorf("the API server does not serve %s of %s: apply its CustomResourceDefinition", kind, group))
-			}
-		}
-	}
-	var denied []string
-	for _, r := range rights {
-		for _, verb := range r.verbs {
-			ok, err := allowed(ctx, client, r, verb)
-			switch {
-			case err != nil:
-				return fmt.Errorf("asking the API server for permissions: %w", err)
-			case !ok:
-				denied = append(denied, verb+" "+r.String())
-			}
-		}
-	}
-	if len(denied) > 0 {
-		missing = append(missing, fmt.Errorf("the process's user may not %s: bind the roles of manifests/install to it", strings.Join(denied, ", ")))
-	}
-	return errors.Join(missing...)
-}
-
-func allowed(ctx context.Context, client kubernetes.Interface, r right, verb string) (bool, error) {
-	resource, sub, _ := strings.Cut(r.resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name},
-	}}
-	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
-	}
-	return review.Status.Allowed, nil
 }

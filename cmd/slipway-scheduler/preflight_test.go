@@ -4,89 +4,39 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"github.com/google/go-cmp/cmp"
 	componentbaseconfig "k8s.io/component-base/config"
 )
 
-// served is a cluster with the kinds, by group version, that refuses the user what is in denied ("verb resource.group").
-func served(kinds map[string][]string, denied ...string) *fake.Clientset {
-	c := fake.NewClientset()
-	for gv, names := range kinds {
-		list := &metav1.APIResourceList{GroupVersion: gv}
-		for _, kind := range names {
-			list.APIResources = append(list.APIResources, metav1.APIResource{Kind: kind, Name: strings.ToLower(kind) + "s"})
-		}
-		c.Resources = append(c.Resources, list)
-	}
-	c.PrependReactor("create", "selfsubjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
-		r := review.Spec.ResourceAttributes
-		resource := r.Resource
-		if r.Subresource != "" {
-			resource += "/" + r.Subresource
-		}
-		asked := right{group: r.Group, resource: resource, namespace: r.Namespace, name: r.Name}
-		review.Status.Allowed = !slices.Contains(denied, r.Verb+" "+asked.String())
-		return true, review, nil
-	})
-	return c
-}
-
-func TestCheck(t *testing.T) {
-	all := map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}
-	lead := componentbaseconfig.LeaderElectionConfiguration{LeaderElect: true, ResourceName: "slipway-scheduler", ResourceNamespace: "slipway-system"}
+// TestNeeded checks what the configuration adds to what is always needed.
+func TestNeeded(t *testing.T) {
+	lead := componentbaseconfig.LeaderElectionConfiguration{LeaderElect: true, ResourceName: "lease", ResourceNamespace: "here"}
+	always := len(needed(componentbaseconfig.LeaderElectionConfiguration{}, slipwayOptions{disableDisruption: true}).Rights)
 	for name, tc := range map[string]struct {
-		kinds  map[string][]string
-		denied []string
-		want   []string
-		not    []string
+		lead  componentbaseconfig.LeaderElectionConfiguration
+		own   slipwayOptions
+		kinds int
+		want  []string
 	}{
-		"nothing is missing": {kinds: all},
-		"a group":            {kinds: map[string][]string{"karpenter.sh/v1": all["karpenter.sh/v1"]}, want: []string{"EC2NodeClass of karpenter.k8s.aws/v1"}, not: []string{"NodePool"}},
-		"a kind":             {kinds: map[string][]string{"karpenter.sh/v1": {"NodePool"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}, want: []string{"NodeClaim of karpenter.sh/v1"}, not: []string{"NodePool"}},
-		"rights":             {kinds: all, denied: []string{"create nodeclaims.karpenter.sh", "list pods", "patch nodeclaims/status.karpenter.sh"}, want: []string{"create nodeclaims.karpenter.sh, patch nodeclaims/status.karpenter.sh", "list pods"}, not: []string{"watch"}},
-		"a lease":            {kinds: all, denied: []string{`update leases.coordination.k8s.io "slipway-scheduler" in namespace "slipway-system"`}, want: []string{`update leases.coordination.k8s.io "slipway-scheduler" in namespace "slipway-system"`}, not: []string{"create", "get "}},
-		"policies":           {kinds: all, denied: []string{"watch workloadpolicies.slipway.sh"}, want: []string{"watch workloadpolicies.slipway.sh"}},
-		"budgets":            {kinds: all, denied: []string{"list poddisruptionbudgets.policy"}, want: []string{"list poddisruptionbudgets.policy"}},
-		"both":               {kinds: map[string][]string{}, denied: []string{"watch nodes"}, want: []string{"NodePool", "NodeClaim", "EC2NodeClass", "watch nodes"}},
+		"several replicas": {lead, slipwayOptions{disableDisruption: true}, 0, []string{`leases.coordination.k8s.io in namespace "here"`, `leases.coordination.k8s.io "lease" in namespace "here"`}},
+		"admission":        {componentbaseconfig.LeaderElectionConfiguration{}, slipwayOptions{disableDisruption: true, admissionNamespace: "there"}, 1, []string{"workloadpolicies.slipway.sh"}},
+		"disruption":       {componentbaseconfig.LeaderElectionConfiguration{}, slipwayOptions{}, 0, []string{"poddisruptionbudgets.policy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := check(t.Context(), served(tc.kinds, tc.denied...), slices.Concat(needed(), conditional(lead, slipwayOptions{admissionNamespace: "slipway-system"})))
-			if (err != nil) != (len(tc.want) > 0) {
-				t.Fatalf("check() = %v, want an error: %v", err, len(tc.want) > 0)
+			n := needed(tc.lead, tc.own)
+			var got []string
+			for _, r := range n.Rights[always:] {
+				got = append(got, r.String())
 			}
-			for _, want := range tc.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error does not name %q:\n%v", want, err)
-				}
-			}
-			for _, not := range tc.not {
-				if strings.Contains(err.Error(), not) {
-					t.Errorf("error names %q, which is there:\n%v", not, err)
-				}
+			if diff := cmp.Diff(tc.want, got); diff != "" || len(n.Kinds) != tc.kinds {
+				t.Errorf("%d kinds, want %d; rights (-want +got):\n%s", len(n.Kinds), tc.kinds, diff)
 			}
 		})
-	}
-}
-
-func TestCheckWithoutAnAnswer(t *testing.T) {
-	c := served(map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}})
-	c.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("connection refused")
-	})
-	if err := check(t.Context(), c, needed()); err == nil || !strings.Contains(err.Error(), "asking the API server for permissions: connection refused") {
-		t.Errorf("check() = %v, want the error of the request, not a list of rights", err)
 	}
 }
 

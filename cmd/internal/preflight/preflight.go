@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,21 +22,43 @@ import (
 	"github.com/slipway-sh/slipway/cmd/internal/failure"
 )
 
-// Right is something a process does with objects of one kind. Resource may have a subresource after a slash.
+// Right is something a process does with objects of one kind: in one namespace and with one name, unless those are empty.
+// Resource may have a subresource after a slash.
 type Right struct {
 	Group, Resource string
 	Verbs           []string
+	Namespace, Name string
 }
 
-// kinds are Karpenter's, by group version: no process works without them.
-func kinds() map[string][]string {
-	return map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}
+func (r Right) String() string {
+	s := strings.TrimSuffix(r.Resource+"."+r.Group, ".")
+	if r.Name != "" {
+		s += fmt.Sprintf(" %q", r.Name)
+	}
+	if r.Namespace != "" {
+		s += fmt.Sprintf(" in namespace %q", r.Namespace)
+	}
+	return s
+}
+
+// Needs are what a process cannot do without.
+type Needs struct {
+	// Kinds are custom resources beyond Karpenter's, by group version.
+	Kinds  map[string][]string
+	Rights []Right
+}
+
+// all are the kinds asked for, Karpenter's included: no process works without those.
+func (n Needs) all() map[string][]string {
+	out := map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}
+	maps.Copy(out, n.Kinds)
+	return out
 }
 
 // Await waits until the API server serves what this process works with and grants what it does, for timeout at most. Its
 // error names everything that is missing: an informer of a kind that is not there, or that may not be read, would have the
 // process wait for ever and look as if it were starting.
-func Await(ctx context.Context, config *rest.Config, needed []Right, timeout time.Duration) error {
+func Await(ctx context.Context, config *rest.Config, needed Needs, timeout time.Duration) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("creating a client: %w", err)
@@ -64,33 +87,34 @@ func Await(ctx context.Context, config *rest.Config, needed []Right, timeout tim
 }
 
 // check returns what is missing, nil if nothing is.
-func check(ctx context.Context, client kubernetes.Interface, needed []Right) error {
+func check(ctx context.Context, client kubernetes.Interface, needed Needs) error {
 	var missing []error
-	for _, group := range []string{"karpenter.sh/v1", "karpenter.k8s.aws/v1"} {
+	kinds := needed.all()
+	for _, group := range slices.Sorted(maps.Keys(kinds)) {
 		list, err := client.Discovery().ServerResourcesForGroupVersion(group)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("asking the API server for the kinds of %s: %w", group, failure.Cluster(err, host(client)))
 		}
-		for _, kind := range kinds()[group] {
+		for _, kind := range kinds[group] {
 			if list == nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
 				missing = append(missing, fmt.Errorf("the API server does not serve %s of %s: apply its CustomResourceDefinition", kind, group))
 			}
 		}
 	}
 	var denied []string
-	for _, r := range needed {
+	for _, r := range needed.Rights {
 		for _, verb := range r.Verbs {
 			ok, err := allowed(ctx, client, r, verb)
 			switch {
 			case err != nil:
 				return fmt.Errorf("asking the API server for permissions: %w", failure.Cluster(err, host(client)))
 			case !ok:
-				denied = append(denied, strings.TrimSuffix(verb+" "+r.Resource+"."+r.Group, "."))
+				denied = append(denied, verb+" "+r.String())
 			}
 		}
 	}
 	if len(denied) > 0 {
-		missing = append(missing, fmt.Errorf("the process's user may not %s: bind the ClusterRoles of manifests/install to it", strings.Join(denied, ", ")))
+		missing = append(missing, fmt.Errorf("the process's user may not %s: bind the roles of manifests/install to it", strings.Join(denied, ", ")))
 	}
 	return errors.Join(missing...)
 }
@@ -98,7 +122,7 @@ func check(ctx context.Context, client kubernetes.Interface, needed []Right) err
 func allowed(ctx context.Context, client kubernetes.Interface, r Right, verb string) (bool, error) {
 	resource, sub, _ := strings.Cut(r.Resource, "/")
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: r.Group, Resource: resource, Subresource: sub},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: r.Group, Resource: resource, Subresource: sub, Namespace: r.Namespace, Name: r.Name},
 	}}
 	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {

@@ -16,12 +16,16 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func rights() []Right {
-	return []Right{
-		{"karpenter.sh", "nodeclaims", []string{"create"}},
-		{"karpenter.sh", "nodeclaims/status", []string{"patch"}},
-		{"", "pods", []string{"list", "watch"}},
-		{"", "nodes", []string{"list", "watch"}},
+func needs() Needs {
+	return Needs{
+		Kinds: map[string][]string{"slipway.sh/v1alpha1": {"WorkloadPolicy"}},
+		Rights: []Right{
+			{Group: "karpenter.sh", Resource: "nodeclaims", Verbs: []string{"create"}},
+			{Group: "karpenter.sh", Resource: "nodeclaims/status", Verbs: []string{"patch"}},
+			{Resource: "pods", Verbs: []string{"list", "watch"}},
+			{Resource: "nodes", Verbs: []string{"list", "watch"}},
+			{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "update"}, Namespace: "slipway-system", Name: "slipway-scheduler"},
+		},
 	}
 }
 
@@ -42,14 +46,15 @@ func served(kinds map[string][]string, denied ...string) *fake.Clientset {
 		if r.Subresource != "" {
 			resource += "/" + r.Subresource
 		}
-		review.Status.Allowed = !slices.Contains(denied, strings.TrimSuffix(r.Verb+" "+resource+"."+r.Group, "."))
+		asked := Right{Group: r.Group, Resource: resource, Namespace: r.Namespace, Name: r.Name}
+		review.Status.Allowed = !slices.Contains(denied, r.Verb+" "+asked.String())
 		return true, review, nil
 	})
 	return c
 }
 
 func TestCheck(t *testing.T) {
-	all := map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}
+	all := map[string][]string{"karpenter.sh/v1": {"NodePool", "NodeClaim"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}, "slipway.sh/v1alpha1": {"WorkloadPolicy"}}
 	for name, tc := range map[string]struct {
 		kinds  map[string][]string
 		denied []string
@@ -58,12 +63,14 @@ func TestCheck(t *testing.T) {
 	}{
 		"nothing is missing": {kinds: all},
 		"a group":            {kinds: map[string][]string{"karpenter.sh/v1": all["karpenter.sh/v1"]}, want: []string{"EC2NodeClass of karpenter.k8s.aws/v1"}, not: []string{"NodePool"}},
-		"a kind":             {kinds: map[string][]string{"karpenter.sh/v1": {"NodePool"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}}, want: []string{"NodeClaim of karpenter.sh/v1"}, not: []string{"NodePool"}},
+		"a kind":             {kinds: map[string][]string{"karpenter.sh/v1": {"NodePool"}, "karpenter.k8s.aws/v1": {"EC2NodeClass"}, "slipway.sh/v1alpha1": {"WorkloadPolicy"}}, want: []string{"NodeClaim of karpenter.sh/v1"}, not: []string{"NodePool"}},
 		"rights":             {kinds: all, denied: []string{"create nodeclaims.karpenter.sh", "list pods", "patch nodeclaims/status.karpenter.sh"}, want: []string{"create nodeclaims.karpenter.sh, patch nodeclaims/status.karpenter.sh", "list pods"}, not: []string{"watch"}},
+		"a kind of its own":  {kinds: map[string][]string{"karpenter.sh/v1": all["karpenter.sh/v1"], "karpenter.k8s.aws/v1": all["karpenter.k8s.aws/v1"]}, want: []string{"WorkloadPolicy of slipway.sh/v1alpha1"}, not: []string{"NodePool", "EC2NodeClass"}},
+		"a lease":            {kinds: all, denied: []string{`update leases.coordination.k8s.io "slipway-scheduler" in namespace "slipway-system"`}, want: []string{`update leases.coordination.k8s.io "slipway-scheduler" in namespace "slipway-system"`}, not: []string{"get "}},
 		"both":               {kinds: map[string][]string{}, denied: []string{"watch nodes"}, want: []string{"NodePool", "NodeClaim", "EC2NodeClass", "watch nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := check(t.Context(), served(tc.kinds, tc.denied...), rights())
+			err := check(t.Context(), served(tc.kinds, tc.denied...), needs())
 			if (err != nil) != (len(tc.want) > 0) {
 				t.Fatalf("check() = %v, want an error: %v", err, len(tc.want) > 0)
 			}
@@ -86,7 +93,7 @@ func TestCheckWithoutAnAnswer(t *testing.T) {
 	c.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection refused")
 	})
-	if err := check(t.Context(), c, rights()); err == nil || !strings.Contains(err.Error(), "asking the API server for permissions: connection refused") {
+	if err := check(t.Context(), c, needs()); err == nil || !strings.Contains(err.Error(), "asking the API server for permissions: connection refused") {
 		t.Errorf("check() = %v, want the error of the request, not a list of rights", err)
 	}
 }
