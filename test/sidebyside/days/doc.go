@@ -8,9 +8,11 @@
 //
 // The day is a simulation with a clock of its own, in one process a side. Slipway's side are plan.Solve and disruption.Decide in the
 // cluster of test/bench/consolidation/model, Karpenter's its scheduler and its consolidation methods in the program built from
-// test/compare/days. The same on both sides: kube-scheduler's part (a new pod goes to the node of which most is left,
-// LeastAllocated, unless -scoring says otherwise; what fits nowhere is planned), EC2's part (the cheapest offering asked for is had, on demand), nodes that are replaced
+// test/compare/days. The same on both sides: kube-scheduler's part (what fits nowhere is planned), EC2's part (the cheapest offering asked for is had, on demand), nodes that are replaced
 // cost until their replacements have booted, and pods that are moved land where they were planned.
+//
+// Which node a pod goes to that fits on several is each side's own: slipway-scheduler is installed with MostAllocated, kube-scheduler
+// has LeastAllocated, and on EKS nobody can change it. -scoring and -peer-scoring do here.
 //
 // What a day here does not have: the time that deciding, launching, draining and binding take (compare-latency and
 // compare-consolidation have it, and it is Slipway's advantage), daemonsets, PodDisruptionBudgets, topology rules, spot,

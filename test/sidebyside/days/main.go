@@ -32,7 +32,8 @@ type options struct {
 	seed                  uint64
 	hours, cores          int
 	step, every, boot     int
-	scoring, minNodeAge   string
+	scoring, peerScoring  string
+	minNodeAge            string
 }
 
 func main() {
@@ -47,7 +48,8 @@ func main() {
 	flag.IntVar(&o.step, "step", 10, "seconds between two looks at which pods come and go")
 	flag.IntVar(&o.every, "every", 120, "seconds between two passes of consolidation, a multiple of -step")
 	flag.IntVar(&o.boot, "boot", 40, "seconds that a node takes to boot")
-	flag.StringVar(&o.scoring, "scoring", leastAllocated, "which nodes kube-scheduler prefers, on both sides: "+leastAllocated+", as it does by itself, or "+mostAllocated)
+	flag.StringVar(&o.scoring, "scoring", mostAllocated, "which nodes slipway-scheduler prefers: "+mostAllocated+", as it is installed, or "+leastAllocated)
+	flag.StringVar(&o.peerScoring, "peer-scoring", leastAllocated, "which nodes kube-scheduler prefers beside Karpenter: "+leastAllocated+", as it does by itself and EKS has it, or "+mostAllocated)
 	flag.StringVar(&o.minNodeAge, "min-node-age", "", "Slipway's annotation slipway.sh/min-node-age on the pool; its default if empty")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -100,8 +102,10 @@ func run(o options) error {
 	if o.step < 1 || o.every < o.step || o.every%o.step != 0 {
 		return fmt.Errorf("-every %d is not a multiple of -step %d", o.every, o.step)
 	}
-	if o.scoring != leastAllocated && o.scoring != mostAllocated {
-		return fmt.Errorf("-scoring %q: want %s or %s", o.scoring, leastAllocated, mostAllocated)
+	for name, value := range map[string]string{"scoring": o.scoring, "peer-scoring": o.peerScoring} {
+		if value != leastAllocated && value != mostAllocated {
+			return fmt.Errorf("-%s %q: want %s or %s", name, value, leastAllocated, mostAllocated)
+		}
 	}
 	pool, err := pool(ctx)
 	if err != nil {
@@ -176,7 +180,7 @@ func ask(ctx context.Context, d *day, pool *capacity.Pool, o options) (answer, e
 		p.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
 		p.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: budget}}
 	}
-	f := file{File: in, Arrivals: d.arrivals, Seconds: d.seconds, Step: o.step, Every: o.every, Boot: o.boot, Full: o.scoring == mostAllocated}
+	f := file{File: in, Arrivals: d.arrivals, Seconds: d.seconds, Step: o.step, Every: o.every, Boot: o.boot, Full: o.peerScoring == mostAllocated}
 	for _, k := range d.kinds {
 		p, err := input.Pod(k.class)
 		if err != nil {

@@ -29,11 +29,11 @@ func report(o options, d *day, ours, theirs answer) error {
 		if err != nil {
 			return err
 		}
-		if o.scoring != leastAllocated || o.minNodeAge != "" {
-			return fmt.Errorf("-docs: the document has the defaults; leave -scoring and -min-node-age out")
+		if o.scoring != mostAllocated || o.peerScoring != leastAllocated || o.minNodeAge != "" {
+			return fmt.Errorf("-docs: the document has the defaults; leave -scoring, -peer-scoring and -min-node-age out")
 		}
 		text := fmt.Sprintf("## A day\n\n%d pods come and go within %d hours (%d cores on average; nodes are looked at every %d s, and Karpenter begins a command every 15 s), in process and with a clock of its own: both sides' planners and consolidations, over the same types and prices, "+
-			"with the same pool (budget %s, `consolidateAfter: 0s`). Services follow the hour and are rolled out twice; jobs come at random and last log-normal times. "+
+			"with the same pool (budget %s, `consolidateAfter: 0s`). Each side's scheduler is as it is installed: slipway-scheduler prefers the fullest node that fits, kube-scheduler the emptiest. Services follow the hour and are rolled out twice; jobs come at random and last log-normal times. "+
 			"What is left out (`test/sidebyside/days` has the list): the time that deciding and booting take before a pod runs, daemonsets, PodDisruptionBudgets, topology rules, spot.\n\n",
 			len(d.arrivals), o.hours, o.cores, o.every, budget) + t.String() +
 			fmt.Sprintf("\nThe day costs %.3f of Karpenter's.\n\n", ours.Dollars/theirs.Dollars)
