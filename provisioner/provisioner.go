@@ -288,6 +288,13 @@ func (p *Provisioner) remember(c *karpv1.NodeClaim) {
 	p.recent[c.Name] = recentClaim{claim: c, created: p.Clock.Now()}
 }
 
+// disown forgets a claim that was remembered and is not there.
+func (p *Provisioner) disown(claim string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.recent, claim)
+}
+
 func (p *Provisioner) recentClaims() []*karpv1.NodeClaim {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,6 +6,7 @@ package provisioner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -238,11 +239,13 @@ func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.Node
 		sem <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-sem }()
-			if err := p.write(ctx, d.claim); err != nil {
-				log.FromContext(ctx).Error(err, "creating a NodeClaim", "nodeClaim", d.claim.Name, "nodePool", d.claim.Labels[karpv1.NodePoolLabelKey])
-				p.again(ctx, p.ledger.lost(d.claim.Name))
+			switch err := p.writeInTime(ctx, d); {
+			case errors.Is(err, errUnanswered):
+				failed[i] = true // its group goes without it
+			case err != nil:
+				p.unwritten(ctx, d.claim, err)
 				failed[i] = true
-			} else {
+			default:
 				p.remember(d.claim)
 			}
 			if members := together[groupOf(d)]; left[members[0]].Add(-1) == 0 {
@@ -257,10 +260,69 @@ func (p *Provisioner) create(ctx context.Context, drafts []draft) []*karpv1.Node
 			continue
 		}
 		out = append(out, d.claim)
-		p.Metrics.Claims.WithLabelValues(d.claim.Labels[karpv1.NodePoolLabelKey]).Inc()
-		p.tell(d.claim.Name, d.what, d.pods...)
+		p.created(d)
 	}
 	return out
+}
+
+// writePatience is how long a plan waits for the API server to answer the creation of one claim. A single claim can hang for long where
+// others do not, on a slow admission webhook for one NodePool.
+const writePatience = 3 * time.Second
+
+// errUnanswered says that a claim is still being written: whether it exists is not known, and somebody else follows it up.
+var errUnanswered = errors.New("the API server has not answered yet")
+
+// writeInTime is write for as long as a plan waits. A claim that takes longer keeps its pods and is launched by itself when it is there; until
+// then it counts as written, so that nothing is bought in its place.
+func (p *Provisioner) writeInTime(ctx context.Context, d draft) error {
+	stand := d.claim.DeepCopy() // the client writes into the other one
+	done := make(chan error, 1)
+	go func() { done <- p.write(ctx, d.claim) }()
+	timer := p.Clock.NewTimer(writePatience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C():
+		p.remember(stand)
+		log.FromContext(ctx).Info("the API server does not answer the creation of a NodeClaim, other plans go on", "nodeClaim", stand.Name, "nodePool", stand.Labels[karpv1.NodePoolLabelKey])
+		go p.follow(ctx, d, stand, done)
+		return errUnanswered
+	}
+}
+
+// follow waits until it is known whether a claim exists, and launches it if it does.
+func (p *Provisioner) follow(ctx context.Context, d draft, stand *karpv1.NodeClaim, done <-chan error) {
+	again := p.Clock.NewTicker(recentFor / 3)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C():
+			p.remember(stand)
+		case err := <-done:
+			if err != nil {
+				p.disown(stand.Name)
+				p.unwritten(ctx, d.claim, err)
+				return
+			}
+			p.remember(d.claim)
+			p.Launcher.Launch(ctx, []*karpv1.NodeClaim{d.claim})
+			p.created(d)
+			return
+		}
+	}
+}
+
+// unwritten has the pods of a claim that certainly does not exist planned again.
+func (p *Provisioner) unwritten(ctx context.Context, c *karpv1.NodeClaim, err error) {
+	log.FromContext(ctx).Error(err, "creating a NodeClaim", "nodeClaim", c.Name, "nodePool", c.Labels[karpv1.NodePoolLabelKey])
+	p.again(ctx, p.ledger.lost(c.Name))
+}
+
+// created counts a claim that exists and tells its pods.
+func (p *Provisioner) created(d draft) {
+	p.Metrics.Claims.WithLabelValues(d.claim.Labels[karpv1.NodePoolLabelKey]).Inc()
+	p.tell(d.claim.Name, d.what, d.pods...)
 }
 
 // groupOf is the launch group of a draft; a claim without one is a group of its own.
@@ -290,8 +352,7 @@ func written(drafts []draft, members []int, failed []bool) []*karpv1.NodeClaim {
 
 // write creates a claim and fails only if it is certain that there is none. An attempt that ends without saying so (a
 // time-out, a lost connection) is followed by others until the API server answers: a claim that is there unknown to us would
-// be launched for nobody while its pods are planned again. An API server that answers nothing has no use for another plan,
-// so nothing is lost by waiting for it. Refusals after such an attempt do not settle it (an API server that has just started
+// be launched for nobody while its pods are planned again. Refusals after such an attempt do not settle it (an API server that has just started
 // refuses everybody until it has read its rules); after some of them the claim is deleted instead.
 func (p *Provisioner) write(ctx context.Context, c *karpv1.NodeClaim) error {
 	open := false // whether an earlier attempt may have written it

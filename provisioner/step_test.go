@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,6 +168,43 @@ func TestOpenAnswerIsFollowedUp(t *testing.T) {
 				if all := len(b.written()); tc.kept && all != 1 {
 					t.Errorf("%d claims were written, want 1", all)
 				}
+			})
+		})
+	}
+}
+
+// TestUnansweredWriteDelaysNoOtherPlan has the API server hang on one claim, as it does on a slow admission webhook for one pool:
+// other pods get their nodes meanwhile, nothing is bought in its place, and it is launched once it is there.
+func TestUnansweredWriteDelaysNoOtherPlan(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "nodeclaims"}, "x", errors.New("no"))
+	for name, tc := range map[string]struct {
+		fails []error
+		then  []string
+	}{
+		"it is written in the end": {nil, []string{"launch for default/stuck", "event stuck Normal Nominated "}},
+		"it is refused in the end": {[]error{refused}, []string{"launch for default/stuck", "event stuck Normal Nominated "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bed) {
+				var hung atomic.Bool
+				b.slow = func(c *karpv1.NodeClaim) time.Duration {
+					if strings.Contains(c.Annotations[PodsAnnotation], "default/stuck") && !hung.Swap(true) {
+						return time.Minute
+					}
+					return 0
+				}
+				b.run()
+				b.offer(pod("stuck", "15"))
+				b.did("the API server hangs")
+				b.offer(pod("next", "15"))
+				b.pass(writePatience)
+				b.did("another pod", "launch for default/next", "event next Normal Nominated ")
+				b.offer(pod("stuck", "15"))
+				b.pass(time.Minute - 2*writePatience)
+				b.did("nothing is bought in its place")
+				b.createFails = tc.fails
+				b.pass(2*writePatience + 2*time.Second)
+				b.did("it answers", tc.then...)
 			})
 		})
 	}

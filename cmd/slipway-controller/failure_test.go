@@ -42,7 +42,7 @@ func TestBadSurroundings(t *testing.T) {
 		want []string
 	}{
 		"no answer":      {"http://127.0.0.1:1", good, []string{"127.0.0.1:1 does not answer: is this the right --context or --kubeconfig"}},
-		"nothing there":  {bare(t), good, []string{"does not serve NodePool of karpenter.sh/v1: apply its CustomResourceDefinition", "the process's user may not list nodepools.karpenter.sh", "bind the ClusterRoles"}},
+		"nothing there":  {bare(t), good, []string{"does not serve NodePool of karpenter.sh/v1: apply its CustomResourceDefinition", "the process's user may not list nodepools.karpenter.sh", "bind the roles"}},
 		"no region":      {"http://127.0.0.1:1", map[string]string{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}, []string{"set AWS_REGION"}},
 		"no credentials": {"http://127.0.0.1:1", map[string]string{"AWS_REGION": "us-east-1"}, []string{"there are no AWS credentials: give the pod's service account a role"}},
 		"wrong profile":  {"http://127.0.0.1:1", map[string]string{"AWS_REGION": "us-east-1", "AWS_PROFILE": "nobody"}, []string{"reading the AWS configuration (AWS_PROFILE"}},
