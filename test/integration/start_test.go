@@ -95,7 +95,7 @@ func TestMissingAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := r.ended(20 * time.Second)
-	for _, want := range []string{"cannot start", "does not serve EC2NodeClass of karpenter.k8s.aws/v1", "create nodeclaims.karpenter.sh", "bind the ClusterRoles"} {
+	for _, want := range []string{"cannot start", "does not serve EC2NodeClass of karpenter.k8s.aws/v1", "create nodeclaims.karpenter.sh", "bind the roles"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("what it wrote does not say %q:\n%s", want, log)
 		}
