@@ -73,10 +73,40 @@ func (p *Provisioner) keepFree(ctx context.Context) {
 }
 
 // keep plans the room of all buffers, buys what is missing unless something was bought a moment ago, and returns what became
-// of each buffer.
+// of each buffer. Pods do not wait for it: only when something is to be bought, it is planned once more with no other plan at work.
 func (p *Provisioner) keep(ctx context.Context, buffers []demand.Buffer, bought *time.Time) ([]demand.Kept, error) {
-	p.steps.Lock() // what pods are being bought for must be in sight
-	defer p.steps.Unlock()
+	room, err := p.roomFor(ctx, buffers)
+	if err != nil {
+		return nil, err
+	}
+	if now := p.Clock.Now(); len(room.launches) > 0 && now.Sub(*bought) >= bufferPause {
+		p.steps.Lock() // what pods are being bought for must be in sight
+		defer p.steps.Unlock()
+		if room, err = p.roomFor(ctx, buffers); err != nil {
+			return nil, err
+		}
+		*bought = now
+		for claim, pods := range p.buyRoom(ctx, room.launches, room.chunks, room.of, buffers) {
+			room.free[claim] = pods
+			for _, pod := range pods {
+				room.kept[room.of[pod.UID]].Coming++
+			}
+		}
+	}
+	p.setFree(room.free)
+	return room.kept, nil
+}
+
+// room is a plan for all chunks of all buffers.
+type room struct {
+	chunks   map[types.UID]*corev1.Pod
+	of       map[types.UID]int // each chunk's buffer
+	kept     []demand.Kept     // of each buffer, without what is bought
+	free     map[string][]*corev1.Pod
+	launches []plan.Launch
+}
+
+func (p *Provisioner) roomFor(ctx context.Context, buffers []demand.Buffer) (*room, error) {
 	reserved := p.reserved()
 	v, err := p.Views.Build(ctx, view.Pending{Claims: p.recentClaims(), Reserved: reserved})
 	if err != nil {
@@ -106,17 +136,7 @@ func (p *Provisioner) keep(ctx context.Context, buffers []demand.Buffer, bought 
 	for _, u := range result.Unplaced {
 		kept[of[u.Pod.UID]].Why = explain(u)
 	}
-	if now := p.Clock.Now(); len(result.Launches) > 0 && now.Sub(*bought) >= bufferPause {
-		*bought = now
-		for claim, pods := range p.buyRoom(ctx, result.Launches, chunks, of, buffers) {
-			free[claim] = pods
-			for _, pod := range pods {
-				kept[of[pod.UID]].Coming++
-			}
-		}
-	}
-	p.setFree(free)
-	return kept, nil
+	return &room{chunks: chunks, of: of, kept: kept, free: free, launches: result.Launches}, nil
 }
 
 // buyRoom buys the nodes of a plan for buffers and returns the chunks of each claim that was created.

@@ -226,3 +226,24 @@ func TestNoOtherPodGivesRoomUp(t *testing.T) {
 		}
 	})
 }
+
+// TestBuffersWaitForNoPlan checks that what became of a buffer is found out while a plan is at work, and that only a purchase waits for it.
+func TestBuffersWaitForNoPlan(t *testing.T) {
+	inBubble(t, nil, func(b *bed) {
+		s := b.keepsFree(1)
+		b.run()
+		b.pass(2 * time.Second)
+		if got := len(b.written()); got != 1 || s.told().Coming != 1 {
+			t.Fatalf("%d claims, told %+v: the room was not bought", got, s.told())
+		}
+		b.steps.Lock()
+		defer b.steps.Unlock()
+		s.mu.Lock()
+		s.last = demand.Kept{}
+		s.mu.Unlock()
+		b.pass(2 * time.Second)
+		if s.told().Coming != 1 {
+			t.Errorf("while a plan is at work: told %+v, want one chunk coming", s.told())
+		}
+	})
+}
