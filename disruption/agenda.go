@@ -15,10 +15,10 @@ const (
 	muchChanged = 8
 	// slicePods bounds the pods that a slice plans anew; one node is planned in any case. Of many pods to plan, a slice takes its
 	// backlogShare.
-	slicePods    = 128
+	slicePods    = 64
 	backlogShare = 8
 	// sliceAgain bounds the nodes looked at only because their turn has come again.
-	sliceAgain = 8
+	sliceAgain = 4
 )
 
 // agenda is what consolidation looks at in one pass, beside nodes that it has an opinion of.
