@@ -3,7 +3,12 @@
 
 package drain
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
 
 // Metrics are the package's measurements; those that begin with karpenter_ have Karpenter's names and labels.
 type Metrics struct {
@@ -11,6 +16,8 @@ type Metrics struct {
 	Evictions *prometheus.CounterVec
 	// Drained counts pods that were made to leave: evicted, deleted at a deadline, or succeeded by a ready one.
 	Drained *prometheus.CounterVec
+	// Moved counts the same pods by why their node goes: the claim's DisruptionReason, or deleted if it has none.
+	Moved *prometheus.CounterVec
 	// Blocked is the time pods were kept on nodes that are being drained, by what kept them, in seconds.
 	Blocked *prometheus.CounterVec
 	// Surges counts successors made ahead: started, finished, or skipped.
@@ -27,6 +34,7 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		Evictions: counter("karpenter_pods_eviction_requests_total", "Requests to the eviction API, by HTTP status.", "code"),
 		Drained:   counter("karpenter_pods_drained_total", "Pods that were made to leave a node: evicted, deleted at its deadline, or succeeded by a ready pod.", "reason"),
+		Moved:     counter("slipway_drain_evictions_total", "Pods that were made to leave a node, by why the node goes.", "reason"),
 		Blocked:   counter("slipway_drain_blocked_seconds_total", "Seconds that pods were kept on nodes being drained, by what kept them.", "blocker"),
 		Surges:    counter("slipway_drain_surges_total", "Successors made before their pod leaves: started, finished, or skipped.", "result"),
 		Stuck: prometheus.NewCounter(prometheus.CounterOpts{
@@ -37,5 +45,19 @@ func NewMetrics() *Metrics {
 
 // Collectors returns everything that has to be registered.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Evictions, m.Drained, m.Blocked, m.Surges, m.Stuck}
+	return []prometheus.Collector{m.Evictions, m.Drained, m.Moved, m.Blocked, m.Surges, m.Stuck}
+}
+
+// moved counts a pod that was made to leave in that way a node that goes for that reason.
+func (m *Metrics) moved(reason, how string) {
+	m.Drained.WithLabelValues(how).Inc()
+	m.Moved.WithLabelValues(reason).Inc()
+}
+
+// reasonOf is why the claim's node goes: its condition DisruptionReason in lower case, or deleted if it has none.
+func reasonOf(c *karpv1.NodeClaim) string {
+	if r := c.StatusConditions().Get(karpv1.ConditionTypeDisruptionReason); r.IsTrue() {
+		return strings.ToLower(r.Reason)
+	}
+	return "deleted"
 }

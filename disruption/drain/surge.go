@@ -38,6 +38,8 @@ type surger struct {
 type candidate struct {
 	// began is when it was first asked about, seen when last.
 	began, seen time.Time
+	// reason is why its node goes.
+	reason string
 	// free says that it may go without a successor; left that it was let go.
 	free, left bool
 	// rounds is how many surges were begun for it, scaled whether this process has asked for its replica, succeeded when the
@@ -67,15 +69,16 @@ const maxRounds = 3
 
 func newSurger(o Options) *surger { return &surger{Options: o, pods: map[types.UID]*candidate{}} }
 
-// prepare turns steps of pods whose successor is not ready yet into waits. What keeps one workload from being asked for a successor
+// prepare turns, on a node that goes for the reason, steps of pods whose successor is not ready yet into waits. What keeps one workload from being asked for a successor
 // is its own pods' affair: the others go on.
-func (s *surger) prepare(ctx context.Context, steps []Step) {
+func (s *surger) prepare(ctx context.Context, reason string, steps []Step) {
 	for i := range steps {
 		step := &steps[i]
 		tight := step.Verb == Wait && step.Blocker == Budget && step.Tight
 		if step.Verb != Evict && !tight {
 			continue
 		}
+		s.candidate(step.Pod.UID).reason = reason
 		why, err := s.ahead(ctx, step.Pod, tight)
 		if apierrors.IsConflict(err) {
 			why, err = "its workload has just been changed", nil // looked at again with what it is now
@@ -273,7 +276,7 @@ func (s *surger) advance(ctx context.Context, p *corev1.Pod, w *workload, r *rec
 	}
 	s.Events.Eventf(w.Object, p, corev1.EventTypeNormal, "SurgeFinished", "Surge", "Scaled back from %d to %d: pod %q has a ready successor", r.to, r.from, p.Name)
 	s.Metrics.Surges.WithLabelValues("finished").Inc()
-	s.Metrics.Drained.WithLabelValues("succeeded").Inc()
+	s.Metrics.moved(c.reason, "succeeded")
 	return replaced, s.handOver(ctx, w, r, c)
 }
 

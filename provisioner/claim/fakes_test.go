@@ -34,6 +34,7 @@ type cloud struct {
 	instances  map[string]ec2.Instance
 	terminated []string
 	calls      []string
+	refuses    error // what Terminate answers instead of terminating
 }
 
 func (c *cloud) Describe(_ context.Context, ids []string) ([]ec2.Instance, error) {
@@ -69,6 +70,9 @@ func (c *cloud) Terminate(_ context.Context, ids []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, fmt.Sprintf("Terminate %v", ids))
+	if c.refuses != nil {
+		return c.refuses
+	}
 	c.terminated = append(c.terminated, ids...)
 	for _, id := range ids {
 		c.setState(id, "shutting-down")

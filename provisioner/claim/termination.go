@@ -5,6 +5,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -140,6 +141,10 @@ func (r *Reconciler) terminate(ctx context.Context, claim *karpv1.NodeClaim) (go
 	}
 	if i.State != "shutting-down" {
 		if err := r.Cloud.Terminate(ctx, []string{i.ID}); err != nil {
+			why := fmt.Sprintf("Instance %s is not terminated and goes on costing: EC2 answers %s", i.ID, answer(err))
+			if conditions.SetUnknownWithReason(karpv1.ConditionTypeInstanceTerminating, "TerminationFailed", why) {
+				r.Events.Eventf(claim, nil, corev1.EventTypeWarning, "TerminationFailed", "Terminate", "%s", why)
+			}
 			return false, fmt.Errorf("terminating the instance of NodeClaim %q: %w", claim.Name, err)
 		}
 	}
@@ -147,6 +152,15 @@ func (r *Reconciler) terminate(ctx context.Context, claim *karpv1.NodeClaim) (go
 		log.FromContext(ctx).Info("terminating", "instanceID", i.ID)
 	}
 	return false, nil
+}
+
+// answer is EC2's error without the request's id, which would make every try news.
+func answer(err error) string {
+	var e *capacity.Error
+	if errors.As(err, &e) && e.Code != "" {
+		return fmt.Sprintf("%s (%s)", e.Code, e.Kind)
+	}
+	return string(capacity.KindOf(err))
 }
 
 // describeOne returns the claim's instance, nil if EC2 does not know it.

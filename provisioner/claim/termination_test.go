@@ -4,6 +4,7 @@
 package claim
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,35 @@ import (
 func running() (*builder.NodeClaimBuilder, *builder.NodeBuilder) {
 	return launched().Registered("node").Initialized(),
 		builder.Node("node").UID("node-uid").ProviderID(providerID).Finalizer(karpv1.TerminationFinalizer).Label("karpenter.k8s.aws/ec2nodeclass", "default")
+}
+
+// TestRefusedTermination checks that an instance EC2 does not end is said once, and ended when EC2 agrees.
+func TestRefusedTermination(t *testing.T) {
+	c, n := running()
+	r := newRig(t, c.Obj(), n.Obj())
+	r.drainer.drains = []Drainage{{}}
+	r.cloud.instances["i-1"] = instance("i-1", "uid", time.Now())
+	r.delete(r.claim("claim"))
+	r.reconcile("claim")
+	r.clock.Step(6 * time.Second)
+	for id := range 2 {
+		r.cloud.refuses = &capacity.Error{Kind: capacity.Unauthorized, Code: "UnauthorizedOperation", Err: fmt.Errorf("request %d: not authorized", id)}
+		if _, err := r.Reconcile(r.ctx(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "claim"}}); err == nil {
+			t.Error("the refusal is no error: it would not be tried again")
+		}
+	}
+	cond := r.claim("claim").StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating)
+	if want := "Instance i-1 is not terminated and goes on costing: EC2 answers UnauthorizedOperation (Unauthorized)"; cond.Reason != "TerminationFailed" || cond.Message != want {
+		t.Errorf("InstanceTerminating is %s, %q, want %q", cond.Reason, cond.Message, want)
+	}
+	if d := cmp.Diff([]string{"TerminationFailed"}, r.events.reasons); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	r.cloud.refuses = nil
+	r.reconcile("claim")
+	if d := cmp.Diff([]string{"i-1"}, r.cloud.terminated); d != "" {
+		t.Errorf("terminated (-want +got):\n%s", d)
+	}
 }
 
 func TestTermination(t *testing.T) {
