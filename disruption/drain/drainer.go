@@ -130,15 +130,15 @@ func (d *Drainer) Drain(ctx context.Context, c *karpv1.NodeClaim, node *corev1.N
 		}
 	}
 	if voluntary(c, node) {
-		d.surger.prepare(ctx, reasonOf(c), steps)
+		d.surger.prepare(ctx, in.Reason, steps)
 	}
-	err = d.carryOut(ctx, c, node, p, steps, in)
+	err = d.carryOut(ctx, node, p, steps, in)
 	return d.report(c, node, p, steps, in.Now), err
 }
 
 // input reads what the plan is made of.
 func (d *Drainer) input(ctx context.Context, c *karpv1.NodeClaim, node *corev1.Node, deadline *time.Time) (in Input, err error) {
-	in.Now = d.Clock.Now()
+	in.Now, in.Reason = d.Clock.Now(), reasonOf(c)
 	if deadline != nil {
 		in.Deadline = *deadline
 	}
@@ -249,7 +249,7 @@ func (d *Drainer) note(node *corev1.Node, p *progress, in Input) {
 
 // carryOut evicts and deletes, many pods at a time: one that is refused holds up none of the others. Steps that turn out to
 // have to wait are changed to say so.
-func (d *Drainer) carryOut(ctx context.Context, c *karpv1.NodeClaim, node *corev1.Node, p *progress, steps []Step, in Input) error {
+func (d *Drainer) carryOut(ctx context.Context, node *corev1.Node, p *progress, steps []Step, in Input) error {
 	slots := make(chan struct{}, evictions)
 	errs := make([]error, len(steps))
 	var mu sync.Mutex
@@ -263,10 +263,10 @@ func (d *Drainer) carryOut(ctx context.Context, c *karpv1.NodeClaim, node *corev
 		wg.Go(func() {
 			defer func() { <-slots }()
 			if s.Verb == Delete {
-				errs[i] = d.delete(ctx, c, s, in.Deadline)
+				errs[i] = d.delete(ctx, s, in)
 				return
 			}
-			refused, err := d.evict(ctx, c, s)
+			refused, err := d.evict(ctx, s, in.Reason)
 			errs[i] = err
 			mu.Lock()
 			defer mu.Unlock()
@@ -289,14 +289,14 @@ func (d *Drainer) carryOut(ctx context.Context, c *karpv1.NodeClaim, node *corev
 }
 
 // evict asks for the eviction of a pod. A refusal turns the step into a wait.
-func (d *Drainer) evict(ctx context.Context, c *karpv1.NodeClaim, s *Step) (refused bool, err error) {
+func (d *Drainer) evict(ctx context.Context, s *Step, reason string) (refused bool, err error) {
 	within, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
 	err = d.Kube.SubResource("eviction").Create(within, s.Pod, eviction(s.Pod, false))
 	d.Metrics.Evictions.WithLabelValues(code(err)).Inc()
 	switch {
 	case err == nil:
-		d.Metrics.moved(reasonOf(c), "evicted")
+		d.Metrics.moved(reason, "evicted")
 		d.Events.Eventf(s.Pod, nil, corev1.EventTypeNormal, "Evicted", "Evict", "Evicted pod: its node is being terminated")
 		s.Verb, s.Blocker, s.Why = Wait, Terminating, "it was evicted"
 		return false, nil
@@ -323,7 +323,7 @@ func eviction(p *corev1.Pod, dryRun bool) *policyv1.Eviction {
 }
 
 // delete deletes a pod whose time is up.
-func (d *Drainer) delete(ctx context.Context, c *karpv1.NodeClaim, s *Step, deadline time.Time) error {
+func (d *Drainer) delete(ctx context.Context, s *Step, in Input) error {
 	err := d.Kube.Delete(ctx, s.Pod, client.GracePeriodSeconds(s.Grace), client.Preconditions{UID: new(s.Pod.UID)})
 	switch {
 	case client.IgnoreNotFound(err) == nil || apierrors.IsConflict(err):
@@ -333,10 +333,10 @@ func (d *Drainer) delete(ctx context.Context, c *karpv1.NodeClaim, s *Step, dead
 		s.Verb, s.Blocker, s.Why = Wait, Refused, "the API server refuses its deletion: "+err.Error()
 		return nil
 	}
-	d.Metrics.moved(reasonOf(c), "deadline")
+	d.Metrics.moved(in.Reason, "deadline")
 	d.Events.Eventf(s.Pod, nil, corev1.EventTypeNormal, "Disrupted", "Delete",
 		"Deleting the pod to accommodate the terminationTime %s of the node. The pod was granted %d seconds of grace-period of its %d terminationGracePeriodSeconds. This bypasses the PDB of the pod and the do-not-disrupt annotation.",
-		deadline.UTC().Format(time.RFC3339), s.Grace, int64(grace(s.Pod).Seconds()))
+		in.Deadline.UTC().Format(time.RFC3339), s.Grace, int64(grace(s.Pod).Seconds()))
 	s.Verb, s.Blocker, s.Why = Wait, Terminating, "it was deleted"
 	return nil
 }

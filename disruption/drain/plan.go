@@ -46,6 +46,8 @@ const holdMargin = 10 * time.Second
 // Input is what a plan is made of.
 type Input struct {
 	Now time.Time
+	// Reason is why the node goes, for metrics.
+	Reason string
 	// Deadline is when the node goes whatever is on it; zero if it waits for its pods.
 	Deadline time.Time
 	// Pods are those on the node, Budgets those of their namespaces.
