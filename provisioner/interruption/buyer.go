@@ -25,15 +25,18 @@ import (
 const (
 	// windowFirst is how long the first notice waits for others, windowBusy how long while notices keep coming, for each launch
 	// that the round before took, and windowLong when they have used up most of the calls there are: EC2 takes fifty
-	// CreateFleet calls at once and then five a second, and notices of one spot pool come in crowds.
+	// CreateFleet calls at once and then five a second, and notices of one spot pool come in crowds. The less is left the longer
+	// rounds stay open: a storm of two seconds is spread over the calls, and none of its notices waits for a long round.
 	windowFirst = 5 * time.Millisecond
-	windowBusy  = 30 * time.Millisecond
+	windowBusy  = 38 * time.Millisecond
 	windowLong  = 250 * time.Millisecond
 	// busyFor is how long after a round others are expected.
 	busyFor = 250 * time.Millisecond
 	// calls are those a storm may take at once, callsPerSecond what comes back: EC2's budget, less what others need.
 	calls          = 45
 	callsPerSecond = 4
+	// callsScarce is the part of the calls below which rounds become longer.
+	callsScarce = 3
 	// callsLow is how many of them are left when rounds become long.
 	callsLow = 4
 	// creates bounds the claims being written at a time.
@@ -131,7 +134,8 @@ func (b *buyer) window() time.Duration {
 	case b.left < callsLow:
 		return windowLong
 	case now.Sub(b.ended) < busyFor || b.writing:
-		return min(windowBusy*time.Duration(max(b.launches, 1)), windowLong)
+		scarce := max(1, calls/callsScarce/b.left)
+		return min(time.Duration(float64(windowBusy)*scarce)*time.Duration(max(b.launches, 1)), windowLong)
 	}
 	return windowFirst
 }
