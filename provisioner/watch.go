@@ -237,7 +237,7 @@ func (p *Provisioner) check(ctx context.Context, claim string) {
 	}
 	p.ledger.join(claim, n.Name)
 	admits := func(*corev1.Pod) bool { return true }
-	if phase := view.Phase(c, n); phase == capacity.Launched && c.Status.ProviderID != "" {
+	if phase := view.Phase(c, n); phase == capacity.Launched {
 		admits = func(pod *corev1.Pod) bool { return view.Admits(c, n, pod) }
 	} else if phase != capacity.Usable { // nor is it while the cache does not show the claim's instance
 		return

@@ -57,7 +57,8 @@ func usable(c *karpv1.NodeClaim, n *corev1.Node) bool {
 func Undeclared(c *karpv1.NodeClaim, n *corev1.Node) []corev1.Taint {
 	var out []corev1.Taint
 	for _, t := range n.Spec.Taints {
-		declared := slices.ContainsFunc(slices.Concat(c.Spec.Taints, c.Spec.StartupTaints), func(d corev1.Taint) bool { return d.MatchTaint(&t) })
+		is := func(d corev1.Taint) bool { return d.MatchTaint(&t) }
+		declared := slices.ContainsFunc(c.Spec.Taints, is) || slices.ContainsFunc(c.Spec.StartupTaints, is)
 		known := booting(t) || t.Key == karpv1.DisruptedTaintKey || strings.HasPrefix(t.Key, "node.kubernetes.io/")
 		if t.Effect != corev1.TaintEffectPreferNoSchedule && !declared && !known {
 			out = append(out, t)

@@ -5,12 +5,9 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"net/http"
 	"time"
 
-	"github.com/slipway-sh/slipway/test/bed"
 	"github.com/slipway-sh/slipway/test/bench/fleet"
 )
 
@@ -53,25 +50,8 @@ func (g *growth) start(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its own certificate, on loopback
-	err := bed.Eventually(ctx, "both processes to be ready", func(ctx context.Context) (bool, error) {
-		return ready(ctx, web, fmt.Sprintf("https://127.0.0.1:%d/readyz", g.Port(bed.Scheduler))) &&
-			ready(ctx, web, fmt.Sprintf("http://127.0.0.1:%d/readyz", g.Port(bed.Controller+"-health"))), nil
-	})
+	err := g.AwaitReady(ctx)
 	return time.Since(began), err
-}
-
-func ready(ctx context.Context, web *http.Client, url string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return false
-	}
-	resp, err := web.Do(req)
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
 }
 
 // manyPods has a Deployment of pods come at once, of which a node holds twenty, and counts the requests for each.

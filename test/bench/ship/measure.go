@@ -6,10 +6,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -178,11 +176,7 @@ func start(ctx context.Context, o options) (took time.Duration, top float64, err
 	if err := b.StartSlipway(); err != nil {
 		return 0, 0, err
 	}
-	web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its own certificate, on loopback
-	err = bed.Eventually(ctx, "both processes to be ready", func(ctx context.Context) (bool, error) {
-		return ready(ctx, web, fmt.Sprintf("https://127.0.0.1:%d/readyz", b.Port(bed.Scheduler))) &&
-			ready(ctx, web, fmt.Sprintf("http://127.0.0.1:%d/readyz", b.Port(bed.Controller+"-health"))), nil
-	})
+	err = b.AwaitReady(ctx)
 	return time.Since(began), top, err
 }
 
@@ -202,17 +196,4 @@ func existing(ctx context.Context, kube client.Client, i int) error {
 		}
 	}
 	return nil
-}
-
-func ready(ctx context.Context, web *http.Client, url string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return false
-	}
-	resp, err := web.Do(req)
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
 }
